@@ -147,10 +147,10 @@ class Binder(Process):
 class Scaling(Values):
     """Pods that make a cluster autoscaler act (node-scale-adjuster)."""
 
-    namespace: Annotated[str, Field(description="Where they live.", min_length=1)] = "kai-scale-adjust"
+    namespace: Annotated[str, Field(description="Their namespace.", min_length=1)] = "kai-scale-adjust"
     create: Annotated[
         bool,
-        Field(description="Make the namespace and their account. KAI makes them where it is."),
+        Field(description="Create the namespace and the account. KAI creates them where it is installed."),
     ] = False
 
 
@@ -202,7 +202,7 @@ class Reservation(Values):
     """Pods that hold a shared GPU."""
 
     namespace: Annotated[
-        DnsLabel, Field(description="Where they live; KAI's by default, which KAI may have made.")
+        DnsLabel, Field(description="Their namespace. The default is KAI's, and KAI may have created it.")
     ] = "kai-resource-reservation"
     createNamespace: Annotated[
         bool, Field(description="Make the namespace. Leave it false where KAI is installed.")
@@ -247,7 +247,7 @@ class Rbac(Values):
         bool, Field(description="Also make the read-only ClusterRole for people who use the command line.")
     ] = True
     crdInstaller: Annotated[
-        bool, Field(description="Also make the ClusterRole for whoever runs `kai-cp crds --apply`.")
+        bool, Field(description="Also create the ClusterRole that `kai-cp crds --apply` needs.")
     ] = False
 
 
@@ -316,7 +316,7 @@ class DisruptionBudget(Values):
     """PodDisruptionBudgets of processes with more than one replica."""
 
     enabled: Annotated[bool, Field(description="Make them.")] = True
-    maxUnavailable: Annotated[int, Field(description="Pods that may be away at once.", ge=1)] = 1
+    maxUnavailable: Annotated[int, Field(description="Pods that may be unavailable at once.", ge=1)] = 1
 
 
 class PriorityQuota(Values):
@@ -345,7 +345,7 @@ class Policies(Values):
         list[Annotated[str, Field(pattern=r"^system:serviceaccount:[a-z0-9.-]+:[a-z0-9.-]+$")]],
         Field(
             description="Accounts of the schedulers of other releases in this cluster "
-            "(`system:serviceaccount:NAMESPACE:NAME`): they too write reservations of their pod groups."
+            "(`system:serviceaccount:NAMESPACE:NAME`): they, too, write reservations of their pod groups."
         ),
     ] = []
 

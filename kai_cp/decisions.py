@@ -308,7 +308,7 @@ def with_groups(plan: Plan, groups: Mapping[PodKey, GroupKey | None]) -> Plan:
 
 
 def _made_for(document: dict[str, Any]) -> None:
-    """Raise ``BadDecisions`` if time or snapshot of the decisions are told and cannot be read."""
+    """Raise ``BadDecisions`` if the decisions state a time or snapshot that cannot be read."""
     for key in ("now", "snapshotSha256"):
         if not isinstance(document.get(key, ""), str):
             raise BadDecisions(f"{key} is not a text")

@@ -88,7 +88,7 @@ def as_of(source: str | bytes | Path, raw: Mapping[str, Any]) -> float:
 def decided_at(source: str | bytes | Path) -> float | None:
     """The time of the cycle whose ``decisions.json`` is beside the snapshot in a zip, if there is one."""
     if not isinstance(source, bytes) and not Path(source).is_file():
-        return None  # A pipe is read once, and opening it again may wait for ever.
+        return None  # A pipe is read once, and opening it again may wait forever.
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         return from_rfc3339(orjson.loads(recorded(file))["now"])
@@ -101,7 +101,7 @@ def taken_at(raw: Mapping[str, Any]) -> float | None:
 
     Only what metadata and status tell of counts, without annotations, in which users may write any time, and
     nothing that is yet to come (a pod that is being deleted says when it will be gone at the latest).
-    None: it tells no time.
+    None: it contains no time.
     """
     newest, clock = None, time.time()
     for objects in raw["rawObjects"].values():
@@ -114,7 +114,7 @@ def taken_at(raw: Mapping[str, Any]) -> float | None:
 
 
 def _times(*parts: Any) -> Iterator[str]:
-    """Every time in Kubernetes' notation below these; texts in it compare like the times they stand for."""
+    """Every time in Kubernetes' notation below these; texts in it compare like the times they mean."""
     stack = list(parts)
     while stack:
         part = stack.pop()

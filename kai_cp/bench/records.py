@@ -158,7 +158,7 @@ class CaseResult(Record):
     gap: float
     """Largest gap of a stage; 0 is proof."""
     stages: tuple[Stage, ...]
-    """What each action asked of the solver, in order."""
+    """What each action asked the solver, in order."""
     outcome: NetEffect
     """What the plan does."""
     moments: tuple[Moment, ...]

@@ -367,7 +367,7 @@ def _matters(runs: Sequence[MattersResult]) -> str:
         '<p class="note">Small clusters on which spreading pods one at a time leaves some waiting. '
         "<b>Improved</b>: more pods of a priority run and none of a higher one fewer. "
         "<b>Certified</b>: the answer "
-        "is proved best. The setting of “Priority Matters” (arXiv 2511.08373), generated anew.</p>"
+        "is proved best. The setting of “Priority Matters” (arXiv 2511.08373), generated again.</p>"
         + _table(head, rows)
     )
 

@@ -45,7 +45,7 @@ class RunPlan:
 
 
 def run_suites(plan: RunPlan, settings: Settings, bar: ProgressBar) -> Iterator[Result | str]:
-    """The results in the order in which they come; a text stands for a case without result."""
+    """The results in the order in which they come; a case without a result is a text."""
     for suite in plan.suites:
         if suite in ("kai", "scale", "smoke"):
             yield from _cycles(suite, plan, settings, bar)

@@ -156,7 +156,7 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
 def selected_or_exit(
     selection: Selection, document: Mapping[str, Any], snapshot: str, *, alone: bool = True
 ) -> None:
-    """Name what of a selection is in vain; a queue that the only snapshot does not have ends the program."""
+    """Name what matches nothing in a selection; a queue that the only snapshot lacks ends the program."""
     unknown = selection.unknown_queues(document, snapshot)
     for sentence in (*selection.unused(document, snapshot), *unknown):
         complain(sentence)

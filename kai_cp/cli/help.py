@@ -30,7 +30,7 @@ _METAVARS: Final = {
 _TYPE: Final = re.compile(r"<(?:list\[)?([^<>\[\]]*)\]?>")
 _EXTRA: Final = re.compile(r"\s*\[(?P<inside>[^\[\]]*)\]$")
 _HYPHEN: Final = "\0"
-"""Stands for a hyphen while a page is laid out, so that no line ends inside a name; no text has it."""
+"""Replaces a hyphen while a page is laid out, so that no line ends inside a name; no text has it."""
 
 
 _INPUT: Final = {
@@ -61,7 +61,7 @@ class _Page:
     get_params: Any
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; a wrong one is told in plain words."""
+        """Parse the words; errors are stated in plain words."""
         try:
             rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
         except typer.BadParameter as error:

@@ -19,7 +19,7 @@ DEBUG_VARIABLE: Final = "KAI_CP_DEBUG"
 """Set to anything, it shows tracebacks."""
 
 _PLAIN: Final = {"…": "...", "×": "x", "∞": "unlimited", "→": "->", "−": "-", "≥": ">=", "≤": "<=", "─": "-"}
-"""What stands for a character where the terminal's character set lacks it."""
+"""What replaces a character that the terminal's character set lacks."""
 
 _UNWRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What writing to an open stream fails with; other errors without a file are not about the output."""

@@ -125,7 +125,7 @@ class Locality(TypedDict):
     segmentGpus: Annotated[
         int,
         Field(
-            description="Largest number of GPUs such that the gang divides into segments of that size, "
+            description="Largest number of GPUs for which the gang divides into segments of that size, "
             "each inside one NVLink domain."
         ),
     ]
@@ -150,7 +150,7 @@ class RolledOut(TypedDict):
     workload: Annotated[str, Field(description="Kind and name.")]
     queue: Annotated[str, Field(description="Its queue.")]
     revision: Annotated[str, Field(description="The newest.")]
-    until: Annotated[Time, Field(description="When its queue lends no more.")]
+    until: Annotated[Time, Field(description="When its queue stops lending.")]
     oldGpus: Annotated[Gpus, Field(description="GPUs that older revisions hold.")]
     newGpus: Annotated[Gpus, Field(description="GPUs that the newest revision holds.")]
     lentGpus: Annotated[Gpus, Field(description="What quotas do not count.")]
@@ -173,7 +173,7 @@ class Decisions(TypedDict):
         list[Unscheduled], Field(description="Pod groups that stay pending, each with its reason.")
     ]
     setAside: Annotated[list[Skipped], Field(description="Objects that were skipped.")]
-    stages: Annotated[list[Stage], Field(description="What each action asked of the solver, in order.")]
+    stages: Annotated[list[Stage], Field(description="What each action asked the solver, in order.")]
     timings: Annotated[dict[str, float], Field(description="Seconds of read, prepare, solve, check, write.")]
     queues: Annotated[
         dict[str, QueueChange],

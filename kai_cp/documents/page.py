@@ -216,7 +216,7 @@ class View(TypedDict):
     starts: Annotated[list[Start], Field(description="What the plan places.")]
     evictions: Annotated[list[EvictionRow], Field(description="What the plan evicts.")]
     time: Annotated[OverTime | None, Field(description="null: nothing is planned ahead.")]
-    stages: Annotated[list[StageEntry], Field(description="What each action asked of the solver, in order.")]
+    stages: Annotated[list[StageEntry], Field(description="What each action asked the solver, in order.")]
     skipped: Annotated[list[SkippedEntry], Field(description="Objects that were left out.")]
     cycles: NotRequired[
         Annotated[list[Any], Field(description="Cycles as /debug/cycles lists them, in a live page.")]

@@ -236,7 +236,7 @@ def reduce_gang(trials: Trials) -> Fix | None:
         for value in range(leaf.minimum - 1, 0, -1):
             candidates.append(FixCandidate(({**op, "value": value},), leaf.minimum - value))
     candidates.sort(key=lambda c: c.amount)
-    # Smaller gangs are never harder to place, so the smallest tells whether shrinking helps at all.
+    # Smaller gangs are never harder to place, so the smallest shows whether shrinking helps at all.
     if len(candidates) > 4 and trials.admits(candidates[-1].ops) is None:
         return None
     return trials.first("reduce-gang", "members", candidates, complete=len(named) < 2)

@@ -54,7 +54,7 @@ def restart(draft: Draft, keys: Set[str]) -> None:
         head["uid"] = uids[key_of(pod)] = str(head.get("uid") or "")[:-1] + "e"
         kept = {name: status[name] for name in ("resourceClaimStatuses",) if name in status}
         pod["status"] = {"phase": "Pending", "qosClass": status.get("qosClass", "Burstable"), **kept}
-    # The claims of templates are made anew, under the same names here.
+    # The claims of templates are made again, under the same names here.
     for claim in draft.edit_all("resourceClaims", lambda claim: _owner(claim) in uids):
         for row in claim["metadata"]["ownerReferences"]:
             row["uid"] = uids[_owner(claim)]

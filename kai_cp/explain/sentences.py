@@ -151,7 +151,7 @@ def _together(
     situation: Situation, group: PodGroup, level: str, *, whole: bool
 ) -> tuple[str, NDArray[np.bool_]]:
     """Where a required topology level wants the pods, in words ("" without one), and the nodes of that place,
-    [N]: all, where it is not settled by pods that run. ``whole``: the level is asked of the whole group.
+    [N]: all, where running pods do not settle it. ``whole``: the whole group requires the level.
     """
     nodes = situation.snapshot.nodes
     place = _LEVELS.get(level, level)

@@ -295,7 +295,7 @@ def _least(stage: Json, action: str) -> str:
     to a reader.
     """
     name, _, unit = stage["name"].partition(":")[2].strip().partition(" [")
-    # A weighted sum is told in parts of one, such as 1/3600000.
+    # A weighted sum is stated in parts of one, such as 1/3600000.
     parts = unit.removeprefix("1/").removesuffix("]")
     scale, unit = (int(parts), "") if parts.isdigit() else _SCALES.get(unit, (1, ""))
     if "by rank" in name:

@@ -27,7 +27,7 @@ def definitions() -> Iterator[tuple[str, Object]]:
 
 
 def install(transport: Transport) -> dict[str, bool]:
-    """Create the missing definitions and wait until they are served; tells for each whether it was created.
+    """Create the missing definitions and wait until they are served; return for each whether it was created.
 
     An existing definition, KAI's for example, is never changed. Raises ``KubeError`` if one is not served in
     time.

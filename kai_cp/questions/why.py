@@ -13,12 +13,12 @@ from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount
 
 _LEAST: Final = 0.001
-"""Shares are told apart from a thousandth of a GPU on."""
+"""Shares that differ by less than a thousandth of a GPU count as equal."""
 _KEYS: Final = (
     *("queue", "parent", "quota", "limit", "priority"),
     *("overQuotaWeight", "fairShare", "used", "asked", "borrowed"),
 )
-"""What is told of a queue, in this order."""
+"""What is shown of a queue, in this order."""
 
 
 def why(name: str) -> SnapshotQuestion:

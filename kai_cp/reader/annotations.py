@@ -219,7 +219,7 @@ class Fields:
     ) -> dict[str, Value] | None:
         """The entries of an annotation that is an object of ``what``, in order of their names; None: absent.
 
-        ``form``: what one that is not an object is not. An entry that cannot be read costs itself.
+        ``form``: what is wrong with an entry that is not an object. A bad entry affects only itself.
         """
         if name not in self._notes:
             return None

@@ -55,7 +55,7 @@ _MOST: Final = 2**31
 """The largest count that is accepted."""
 
 HasGone = Callable[[Identity, str], bool]
-"""Whether a pod of that name and UID exists or runs no more."""
+"""Whether a pod of that name and UID no longer exists or runs."""
 
 
 def read_device_class(obj: Json, identity: Identity) -> DeviceClass:

@@ -1,7 +1,7 @@
 """The JSON text of a snapshot, whose lists of objects are parsed item by item.
 
 A list takes little more than its text, because the values of an item are freed before the next one is parsed.
-A bad item costs itself: a stand-in takes its place (:mod:`kai_cp.reader.salvage`).
+A bad item affects only itself: a stand-in takes its place (:mod:`kai_cp.reader.salvage`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BadJson(ValueError):
 
 
 class Items(Sequence[Any]):
-    """The items of a JSON list; those that are texts are parsed anew whenever they are asked for."""
+    """The items of a JSON list; those that are texts are parsed again whenever they are asked for."""
 
     def __init__(self, texts: list[Any]) -> None:
         self.texts = texts
@@ -150,5 +150,5 @@ def _told(problem: Exception, text: bytes | bytearray) -> BadJson:
         return BadJson("it ends in the middle", len(text))
     said = str(problem).removeprefix("JSON is malformed: ")
     at = _BYTE.search(said)
-    # Bytes behind the end are told when the first of them was read.
+    # Bytes after the end are reported once the first of them was read.
     return BadJson(_BYTE.sub("", said), int(at[1]) - said.startswith("trailing") if at else None)

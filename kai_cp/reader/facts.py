@@ -68,7 +68,7 @@ _NO_STATUS: Final = _Status()
 
 
 class PodFacts(msgspec.Struct, frozen=True):
-    """A pod as its own object tells it. ``deleted``: its deletionTimestamp, seconds."""
+    """A pod as its own object describes it. ``deleted``: its deletionTimestamp, seconds."""
 
     key: PodKey
     uid: str

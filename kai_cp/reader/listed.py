@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # arrays are needed only for lists that are followed
 
 
 class ListedObjects(Mapping[Identity, Json]):
-    """Objects by identity; those of a document are parsed anew whenever they are asked for."""
+    """Objects by identity; those of a document are parsed again whenever they are asked for."""
 
     def __init__(self, items: dict[Identity, Any]) -> None:
         self._items = items
@@ -66,7 +66,7 @@ class ListMemo:
         self._items: FollowedItems[Any, Identity] | None = None
 
     def follow(self, items: Sequence[Any], name: Callable[[Any], Identity]) -> bool:
-        """Bring ``found`` up to date; False if it must be made anew.
+        """Bring ``found`` up to date; False if it must be made again.
 
         ``name``: the identity of an item; ``NAMELESS`` if it has none, may change in place or is set aside.
         """

@@ -68,7 +68,7 @@ class Memo(Generic[Key, Source, Value]):
         ``context``: what values depend on besides their sources. ``step``: the value of a source, None for
         none, and whether it is final, that is, the same in every reading with this source and context.
         ``changed``: keys that came, went or have another source since the last reading; None: not known.
-        ``again``: keys of final values that must be made again all the same. Without memory, ``sources`` is
+        ``again``: keys of final values that must be made again nevertheless. Without memory, ``sources`` is
         used up, so that a source that was read is freed. After an error it must not be used again.
         """
         if not self._kept:
@@ -124,7 +124,7 @@ class Memo(Generic[Key, Source, Value]):
         """Keys that went, and keys that came or have another source."""
         last = self._sources
         if changed is not None:
-            # A difference from a dict, unlike an intersection, does not hash anew.
+            # A difference from a dict, unlike an intersection, does not hash again.
             either = set(changed)
             missing, came = either.difference(sources), either.difference(last)
             if len(sources) + len(missing) == len(last) + len(came):

@@ -134,7 +134,7 @@ def _gpu_memory_mib(labels: Mapping[str, str], name: str, notes: Notes) -> tuple
 def gpu_memory_mib(text: str) -> int:
     """Memory of a GPU from its label, in MiB: large numbers are bytes; rounded down to hundreds (2.3).
 
-    0: the label tells nothing.
+    0: the label gives no number.
     """
     mib = int(text) if _WHOLE.fullmatch(text) else 0
     if mib >= _BYTES_FROM:

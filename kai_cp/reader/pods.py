@@ -100,7 +100,7 @@ def has_gone(pods: PlacedPods, looked_at: OpenPods, identity: Identity, uid: str
     """Whether no pod of that name and UID runs or will run: then claims are taken from it. ``looked_at``: in
     this reading, those that do not stay among them.
 
-    One that cannot be read may still run, and one that is told to stop does until it has stopped.
+    One that cannot be read may still run, and one that is being deleted runs until it has stopped.
     """
     row, opened = pods.rows.get(identity), looked_at.get(identity)
     found = opened[1] if opened is not None else None if row is None else row.facts

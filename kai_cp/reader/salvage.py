@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 SET_ASIDE: Final = "setAside"
-"""Key of an object that stands for a bad one: why it cannot be used."""
+"""Key of an object that replaces a bad one: why it cannot be used."""
 TOO_DEEP: Final = "it is nested deeper than 250 levels"
 """The limit is the JSON writer's own, less room for what objects are wrapped in."""
 

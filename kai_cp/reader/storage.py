@@ -26,7 +26,7 @@ _WAIT: Final = "WaitForFirstConsumer"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _MOST: Final = 2**60
-"""Largest number of bytes that is told apart."""
+"""Larger numbers of bytes count as this one."""
 
 
 def read_volume(obj: Json, identity: Identity) -> Volume:

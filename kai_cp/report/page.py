@@ -16,7 +16,7 @@ from kai_cp.report.terminal import is_whole, show
 class Page:
     """A report.
 
-    ``shorten``: what its names have in common, which a terminal is told once. ``everything``: long tables in
+    ``shorten``: what its names have in common, which a terminal shows once. ``everything``: long tables in
     full.
     """
 

@@ -30,7 +30,7 @@ PREFIX: Final = "kai-cp-"
 MOST_SETS: Final = 32
 """Sets of equal pods in one ProvisioningRequest, by its definition; a gang of more is not asked for."""
 RETRY_SECONDS: Final = 600.0
-"""A request that failed is made anew after so long: the autoscaler tries each only for a while."""
+"""A request that failed is made again after so long: the autoscaler tries each only for a while."""
 OVER: Final = frozenset(("BookingExpired", "CapacityRevoked"))
 """Conditions of a request whose nodes are not kept for its pods any more."""
 _LONGEST_STEM: Final = 200
@@ -73,7 +73,7 @@ def step(
     if settled:
         return Step(tuple(there), marks=_marks(pods, None, provisioning_class))
     if wanted is None:
-        return Step()  # Words that change from cycle to cycle are not a reason to begin anew.
+        return Step()  # Words that change from cycle to cycle are not a reason to start over.
     marks = _marks(pods, wanted, provisioning_class)
     others = tuple(name for name in there if name != wanted.name)
     if wanted.name not in there:

@@ -1,4 +1,4 @@
-"""What pods and pod groups ask for and hold, as the status of pod groups and queues tells it (3, 4).
+"""What pods and pod groups ask for and hold, as the status of pod groups and queues shows it (3, 4).
 
 A sum counts in thousandths of a resource's unit, so that it is exact. Containers, init containers, sidecars
 and overhead count as they do for the scheduler: by the same function.
@@ -39,7 +39,7 @@ FIELDS: Final = ("requested", "allocated", "allocatedNonPreemptible")
 STANDARD: Final = frozenset(("cpu", "memory", GPU))
 MOST_NAMES: Final = 200
 """Resources that a list of a queue's status names. Pods may ask for any number of invented ones, and a status
-that is too large for the server would be written no more, for all that share the queue.
+that is too large for the server would no longer be written, for all that share the queue.
 """
 
 
@@ -164,7 +164,7 @@ def add(into: Sum, other: Mapping[str, int]) -> None:
 
 
 def shortened(found: Sum, held: Mapping[str, int]) -> Sum:
-    """The sum with no more names than a queue's status tells: first what all know, and what is ``held``."""
+    """The sum with no more names than a queue's status shows, the well-known and the ``held`` ones first."""
     names = sorted(found, key=lambda name: (name not in STANDARD, not held.get(name), name))
     return {name: found[name] for name in names[:MOST_NAMES]}
 

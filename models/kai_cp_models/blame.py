@@ -46,7 +46,7 @@ def breaking(
     before: Plan,
 ) -> frozenset[GroupKey]:
     """The pod groups that break rules: those that got places, else those that are disturbed, else those that
-    hold capacity anew.
+    hold capacity again.
 
     ``plan`` is refused; ``before``: the plan that it was built on. A fault of a node or a queue
     is that of the group that got its place there last; one of nothing that is new means the group that got

@@ -1,7 +1,7 @@
 """Pods and pod groups as columns: there are many of them, and most questions are sums over some.
 
 Records never change, so one that was in the snapshot before has the row that it had there, and only new ones
-are looked at. Rows hold codes, which last from snapshot to snapshot; positions are made of them anew.
+are looked at. Rows hold codes, which last from snapshot to snapshot; positions are made of them again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GROUP: Final = np.dtype(
     + [("priorities", np.int64), ("preemptible", np.bool_)]
 )
 _SPARE: Final = 10_000
-"""So many codes may stand for nothing any more before all are made anew."""
+"""So many codes may be unused before all codes are made again."""
 
 
 class Records(Generic[Item]):
@@ -76,7 +76,7 @@ class Columns:
     """The pods and pod groups of a snapshot as columns, in their order; all are read-only.
 
     ``before``: those of another snapshot; the more records both have, the less is to do. It stays as it is.
-    ``codes``: by what they stand for.
+    ``codes``: by what they mean.
     """
 
     of_pods: Records[Pod]
@@ -220,7 +220,7 @@ class Columns:
         else -1."""
         pods, gone = before.of_pods.kept.origin(self.of_pods.kept)
         groups, _ = before.of_groups.kept.origin(self.of_groups.kept)
-        # The last entries stand for pods of no group.
+        # The last entries are for pods without a group.
         came, left = (np.zeros(len(one.groups) + 1, dtype=bool) for one in (self, before))
         came[self.group[pods < 0]], left[before.group[gone]] = True, True
         found: Ints = np.where(came[:-1] | left[groups], -1, groups)
@@ -230,7 +230,7 @@ class Columns:
 
     @property
     def wasteful(self) -> bool:
-        """Whether most codes stand for nothing any more."""
+        """Whether most codes are unused."""
         most = 2 * (len(self.of_pods.rows) + len(self.of_groups.rows) + len(self.nodes)) + _SPARE
         return any(len(codes) > most for codes in self.codes.values())
 

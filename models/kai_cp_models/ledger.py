@@ -243,7 +243,7 @@ class Ledger:
         return PodStatus.RELEASING if pod.key in self.evicted else pod.status
 
     def state(self, gang: Gang) -> GangState:
-        """The state of the gang at this moment; computed anew only once its pods have changed."""
+        """The state of the gang at this moment; computed again only once its pods have changed."""
         key = gang.group.key
         if key not in self.touched:
             return gang.at_first

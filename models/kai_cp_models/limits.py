@@ -149,7 +149,7 @@ class SearchLimits:
         "of building a model with it, four variables at least, and loading and solving it for as long",
     )
     simulated_unit_work: float = _limit(
-        0.00006, "work per eviction unit", "of letting it go and come home, as measured"
+        0.00006, "work per eviction unit", "of letting it go and placing it again, as measured"
     )
     places_work: float = _limit(0.005, "work", "a model of places at given starts, for less")
     # --- proofs ------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Homes:
 
     @cached_property
     def charges(self) -> Ints:
-        """[pod, 3] what queues are charged for each where it is (2.3); the last row stands for no place."""
+        """[pod, 3] what queues are charged for each where it is (2.3); the last row is for no place."""
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         by_memory = snapshot.columns.of_spec(lambda spec: spec.gpu.kind is GpuKind.MEMORY)[self.rows]
         memory = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
@@ -83,7 +83,7 @@ class Homes:
 
     @cached_property
     def columns(self) -> Ints:
-        """[pod, column] node, whether it shares devices, requests; the last row stands for no place."""
+        """[pod, column] node, whether it shares devices, requests; the last row is for no place."""
         return np.pad(np.column_stack((self.nodes, self.shares, self.requests)), ((0, 1), (0, 0)))
 
 

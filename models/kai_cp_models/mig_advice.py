@@ -216,7 +216,7 @@ class _Partition(NamedTuple):
 
 
 class _Solved(NamedTuple):
-    """Admitted pods, counts by (class, node), instances by (node, dimension) of the nodes cut anew."""
+    """Admitted pods, counts by (class, node), instances by (node, dimension) of the nodes cut again."""
 
     pods: int
     places: Mapping[tuple[int, int], int]

@@ -301,7 +301,7 @@ class Pod:
     deadline_seconds: float | None = None
     """``spec.activeDeadlineSeconds``: the kubelet ends the pod this long after ``started``."""
     revision: Revision | None = None
-    """Of which revision of which workload it is; None where nothing tells it."""
+    """Of which revision of which workload it is; None where nothing says so."""
 
     @property
     def sort_key(self) -> tuple[object, ...]:

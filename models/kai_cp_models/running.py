@@ -94,7 +94,7 @@ class Running:
         here = here[columns.preemptible[here]]
         self.groups = [snapshot.groups[i] for i in here.tolist()]
         self.index: Ints = np.full(len(snapshot.groups) + 1, -1)
-        """Where each group of the snapshot is in ``groups``, or -1; the last entry stands for no group."""
+        """Where each group of the snapshot is in ``groups``, or -1; the last entry is for no group."""
         self.index[here] = np.arange(len(here))
         source, last = np.full(len(here), -1), np.zeros(0, UNIT)
         pods: Sequence[Pod] = ()

@@ -84,7 +84,7 @@ class Queue:
     """Historic share of the cluster, 0 to 1 (3.4); from ``--usage``, a snapshot has none."""
     notes: QueueNotes = NO_QUEUE_NOTES
     user: str = ""
-    """Of a queue that stands for a user of its parent (``users.label``) and is not an object."""
+    """Of a queue that represents a user of its parent (``users.label``); no queue object exists for it."""
 
     @property
     def title(self) -> str:

@@ -162,7 +162,7 @@ class Gang:
     def __init__(self, group: PodGroup, members: tuple[Pod, ...]) -> None:
         self.group = group
         self.top = only_pod_set(group.root) or group.root
-        """What stands for all of the group."""
+        """The pod set that represents the whole group."""
         self._leaves = self.top.leaves()
         unknown: list[Pod] = []
         by_leaf: dict[str, list[Pod]] = {leaf.name: [] for leaf in self._leaves}
@@ -370,7 +370,7 @@ class Gang:
 
 
 def only_pod_set(root: Subgroup) -> Subgroup | None:
-    """The pod set that stands for all of a group: the root over an only one says no more than that does."""
+    """The pod set that represents a whole group: a root over a single set adds nothing to it."""
     return root.children[0] if root.minimum == 1 == len(root.children) and root.children[0].leaf else None
 
 

@@ -233,7 +233,7 @@ def test_extended_resources_get_devices_of_their_class() -> None:
 
     for change, words in (
         (lambda d: d.clear(), "gets no devices for example.com/nic"),
-        (lambda d: written(d)["containerMappings"].clear(), "requests stand for []"),
+        (lambda d: written(d)["containerMappings"].clear(), "requests are for []"),
         (lambda d: rows(d).clear(), "is served 0 times"),
         (lambda d: rows(d)[0].update(device="c"), "do not satisfy"),
         (lambda d: rows(d)[0].update(device="z"), "does not exist"),

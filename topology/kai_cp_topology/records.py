@@ -146,7 +146,7 @@ class Locality:
     ``worst_gbytes_per_second``: bandwidth of the worst pair; None for a single GPU. ``hops``: longest way
     between two of its nodes in the tree, in edges (0: one node, 2: one place of the closest scale).
     ``level``: node label of the closest scale at which all its nodes share a place; "" when they share none.
-    ``nvlink_domains``: how many it spans. ``segment``: the largest number s such that the gang divides
+    ``nvlink_domains``: how many it spans. ``segment``: the largest number s for which the gang divides
     into segments of s GPUs, each inside one NVLink domain.
     """
 

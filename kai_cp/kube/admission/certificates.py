@@ -79,7 +79,7 @@ def renewed(bundle: Bundle | None, names: Sequence[str], lifetime: float, now: f
 def make_authority(lifetime: float, now: float) -> tuple[bytes, bytes]:
     """A new certificate authority and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # The creation time in the name tells two authorities apart.
+    # The creation time in the name distinguishes two authorities.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kai-cp admission {now:.6f}")])
     usage = x509.KeyUsage(
         digital_signature=False,

@@ -66,7 +66,7 @@ class TlsServer(AddressServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         if self.serving:
             self.shutdown()
         self.server_close()

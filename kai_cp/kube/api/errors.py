@@ -7,7 +7,7 @@ class KubeError(Exception):
     """Something went wrong between this process and the API server."""
 
     unknown: bool = False
-    """Whether the request may have been carried out all the same."""
+    """Whether the server may nevertheless have carried out the request."""
 
 
 class NotReachable(KubeError):

@@ -141,7 +141,7 @@ class LeaderLease:
 
     def _take(self) -> bool:
         """Take or renew the lease; False if another process has it. Raises ``KubeError`` if that is unknown:
-        a conflict tells only that the lease was written meanwhile.
+        a conflict shows only that the lease was written meanwhile.
         """
         lease = self._read()
         if lease is None:

@@ -22,7 +22,7 @@ from kai_cp.workloads.sums import STANDARD, by_name, gpus_of, resource_list
 LARGEST: Final = 512 * 1024
 """Bytes of JSON. An object that all ``limits`` allow has less."""
 TEXT: Final = f"the object has more than {LARGEST} bytes"
-"""In place of a large field: who reads the field tells this as its fault."""
+"""Replaces a large field; reading the field reports this as its fault."""
 _SMALL: Final = 16 * 1024
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _MOST_OWNERS: Final = 10

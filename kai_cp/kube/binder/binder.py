@@ -76,7 +76,7 @@ class BinderState:
     """What the binder remembers of a request in progress. After a restart, pods show what is still needed."""
 
     looks: int = 0
-    """How often the node was looked for in vain."""
+    """How often the node was looked for without success."""
     paused: bool = False
     """Whether the last attempt was followed by a pause."""
     begun: Begun | None = None

@@ -77,10 +77,10 @@ class ControllerOptions:
     ] = ""
     shard_replicas: Annotated[int, Option(help="Replicas of each, where no Config says.", min=0)] = 1
     resource_reservation_namespace: Annotated[
-        str, Option(help="Namespace of reservation pods, as these schedulers are told.")
+        str, Option(help="Namespace of reservation pods; the same as for these schedulers.")
     ] = names.RESERVATION_NAMESPACE
     resource_reservation_app_label: Annotated[
-        str, Option(help="Label app of reservation pods, as these schedulers are told.")
+        str, Option(help="Label app of reservation pods; the same as for these schedulers.")
     ] = names.RESERVATION_APP
     scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = "kai-scale-adjust"
     scaling_pod_image: Annotated[str, Option(help="Image of scaling pods.")] = "kai-cp"

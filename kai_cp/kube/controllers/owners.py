@@ -302,7 +302,7 @@ def _with_spec(fields: Sequence[tuple[str, ...]], item: Object) -> Object:
 
 
 def _parts(value: Any, fields: Sequence[tuple[str, ...]]) -> Any:
-    """What the fields lead to in a value; one that is not an object stays, and is told where it is read."""
+    """What the fields lead to in a value; one that is not an object stays, and its reader reports it."""
     if not isinstance(value, dict) or () in fields:
         return value
     inner: dict[str, list[tuple[str, ...]]] = defaultdict(list)

@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 WARNING: Final = "PodGrouperWarning"
 _LOCKS: Final = 64
 _TRIES: Final = 4
-"""How often a reconcile begins anew when another program wrote at the same time."""
+"""How often a reconcile starts over when another program wrote at the same time."""
 
 
 def grouping_settings(options: ControllerOptions) -> GroupingSettings:

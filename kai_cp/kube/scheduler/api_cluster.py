@@ -570,7 +570,7 @@ def _failed(decision: Decision, error: Exception) -> WriteResult:
     if not ours:
         return WriteResult(decision, "failed", str(error))
     LOG.error(
-        "a decision was not carried out, and the next cycle decides anew: report this defect with its trace",
+        "a decision was not carried out, and the next cycle decides again: report this defect with its trace",
         exc_info=error,
         extra={"pod": "/".join(decision.pod)},
     )

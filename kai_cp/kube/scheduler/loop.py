@@ -33,7 +33,7 @@ LONGEST_SLEEP_SECONDS: Final = 600.0
 HUNG_SECONDS: Final = 600.0
 """A cycle that takes longer will not end."""
 FAILED_CYCLES: Final = 10
-"""After so many defects in a row, what the process remembers may be at fault, and it shall begin anew."""
+"""After so many defects in a row, what the process remembers may be at fault, and it should start again."""
 SENDING_SECONDS: Final = 0.1
 """A cycle waits for its orders to be sent for this long: most have no more. The others are sent beside the
 next cycles."""
@@ -95,7 +95,7 @@ class Scheduler:
         return self._options.mode.value
 
     def fault(self) -> str:
-        """Why the process should be started anew: cycles do not end, or end by defects; "" if all is well."""
+        """Why the process should be restarted: cycles do not end, or end by defects; "" if all is well."""
         began = self._busy_since
         if began is not None and time.monotonic() - began > HUNG_SECONDS:
             return "a cycle does not end"
@@ -306,7 +306,7 @@ class Scheduler:
         for decision, outcome, message in cycle.results:
             if outcome in ("conflict", "failed"):
                 LOG.warning(
-                    "a decision was not carried out, and the next cycle decides anew",
+                    "a decision was not carried out, and the next cycle decides again",
                     extra={
                         "pod": str(decision.pod),
                         "kind": decision.kind,

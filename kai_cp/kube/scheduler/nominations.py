@@ -103,7 +103,7 @@ class Nominations:
                 if changed is not None:
                     self._pods.put(changed, ours=True)
         finally:
-            # What was refused is decided anew by the next cycle.
+            # What was refused is decided again by the next cycle.
             if self._decided.get(key) is decided:
                 self._decided.pop(key, None)
 

@@ -116,7 +116,7 @@ class SchedulerOptions:
         int, Option(help="Threads that write events and conditions.", min=1)
     ] = 5
     default_staleness_grace_period: Annotated[
-        float, Seconds("How long a gang may run below its minimum before it is evicted; negative: for ever.")
+        float, Seconds("How long a gang may run below its minimum before it is evicted; negative: forever.")
     ] = 60.0
     stuck_in_releasing_threshold: Annotated[
         float, Seconds("A pod that has been terminating for longer is no longer expected to free capacity.")

@@ -31,11 +31,11 @@ CONDITION: Final = "UnschedulableOnNodePool"
 SILENT: Final = frozenset({"NotDecidedInTime", "SchedulingBackoff"})
 """Reasons that say nothing about the pods now: an autoscaler must not act on them."""
 NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn", "NoAction"})
-"""Reasons that say nothing about room: an event on the pod group tells them, no condition does."""
+"""Reasons that say nothing about room: they get an event on the pod group and no condition."""
 REWRITE_SECONDS: Final = 30.0
 """A condition or event whose message alone changed is not written again sooner."""
 GROUPING_SECONDS: Final = 10.0
-"""A new pod gets its pod group from the pod grouper; that it is set aside is told when it is this old."""
+"""A new pod gets its pod group from the pod grouper; that it is set aside is reported once it is this old."""
 _TOLD: Final[dict[str, str]] = {
     "made": "StartReserved",
     "earlier": "StartMoved",
@@ -115,7 +115,7 @@ class Reporter:
         for objects, about, resource in self._quota.left_out():
             text = (
                 f"events about {objects} objects of this namespace, of which this is the first, come later: "
-                f"it has {MOST_EVENTS} in {WINDOW_SECONDS:g} s at most; kai-cp explain tells all"
+                f"it has {MOST_EVENTS} in {WINDOW_SECONDS:g} s at most; kai-cp explain shows all"
             )
             self._recorder.say(about, resource, "Normal", "EventsLeftOut", text)
 

@@ -29,13 +29,13 @@ from kai_cp.kube.serving.http import HttpServer, Response, Route
 
 LOG = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 600.0
-"""Longest wait for the first lists; a process without them ends, and is started anew."""
+"""Longest wait for the first lists; a process without them ends, and is restarted."""
 LISTEN_ADDRESS: Final = "--listen-address"
 OK: Final = Response(b"ok\n")
 LOST_LEASE: Final = 3
 UNAUTHORIZED: Final = 4
 STUCK: Final = 5
-"""Exit statuses: the supervisor starts the process anew, with fresh credentials and no memory."""
+"""Exit statuses: the supervisor restarts the process, with fresh credentials and no memory."""
 HARD_SECONDS: Final = 5.0
 """A process that must end, and does not within this time, is ended."""
 ENDING_SECONDS: Final = 25.0
@@ -195,7 +195,7 @@ def serving(life: Lifecycle) -> Iterator[ExitStack]:
         life.lease_lost()
     except KubeError as error:
         LOG.error(
-            "a request that this process needs failed, so it ends and is to be started anew",
+            "a request that this process needs failed, so it ends and has to be restarted",
             extra={"error": str(error)},
         )
         life.end(1)
@@ -208,7 +208,7 @@ def probes(
 ) -> dict[str, Route]:
     """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready while no kind is ``silent``.
 
-    ``fault`` says why the process should be started anew, or ""; the kubelet does so, and it is not ready.
+    ``fault`` says why the process should be restarted, or ""; the kubelet does so, and it is not ready.
     """
 
     def healthz(_rest: str) -> Response:

@@ -140,7 +140,7 @@ def _extended(
         yield f"{where}: the names of their requests cannot be read: {problem!r}"
         return
     if names.keys() != asked.keys() or len(set(names.values())) < len(names):
-        yield f"{where}: requests stand for {sorted(names)}, the pod needs {sorted(asked)}"
+        yield f"{where}: requests are for {sorted(names)}, the pod needs {sorted(asked)}"
         return
     requests = tuple((Wanted(names[name], each.name, count=count),) for name, (each, count) in asked.items())
     fault = _elsewhere(world, catalog, allocation, decision.node)

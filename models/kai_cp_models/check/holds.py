@@ -1,8 +1,8 @@
 """Holds: what a plan says of starts in the future is true, and what was promised is kept (12.1, 12.2, 12.5).
 
 A holder wants a start and may have one; no pod of it holds a place. It holds whole pods of the gang, on nodes
-that accept them, and no less than the gang needs. Promises are told as they were made. A start that becomes
-later, or is dropped, has one of the causes of the page, and where a cause can be seen, it is there. Who is
+that accept them, and no less than the gang needs. Promises are reported as they were made. A start that is
+later, or dropped, has one of the causes of the page, and where a cause can be seen, it is there. Who is
 named as beside it has a place, and only an accepted price makes others leave. With the hold no queue is
 beyond its limit of GPUs at the start. Whether a promise that is broken could have been kept is not judged.
 

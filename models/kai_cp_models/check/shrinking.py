@@ -4,7 +4,7 @@ Surplus pods go first, the latest in task order first; then whole surplus subgro
 subgroup that met its minimum still meets it, or has nothing left. Moved pods count as kept. Pods of equal
 rank and age are interchangeable. A pod on another node stays where evicting it helps no trigger. A subgroup
 that was below its minimum before is not checked, nor is a group that is evicted for its own state: what it
-has afterwards started anew.
+has afterwards started again.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class SnapshotFacts:
 
     @staticmethod
     def of(snapshot: Snapshot) -> SnapshotFacts:
-        """The facts, with the fair shares computed anew."""
+        """The facts, with the fair shares computed again."""
         return SnapshotFacts(snapshot, fair_shares(snapshot))
 
     def node(self, name: str) -> Node:

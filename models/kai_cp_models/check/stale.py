@@ -1,7 +1,7 @@
 """Stale gangs: a gang below its minimum for longer than the grace period is evicted as a whole (4.8).
 
 Stale: no succeeded pod, at least one pod that holds a place, and the gang tree is not satisfied by the
-pods that hold one (with minSubGroup: an optional subgroup that never started makes no gang stale; 14).
+pods that hold one (with minSubGroup: an optional subgroup that never started does not count; 14).
 """
 
 from __future__ import annotations

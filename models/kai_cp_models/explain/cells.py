@@ -1,6 +1,6 @@
 """Cells and leavers: nodes that the question cannot tell apart, and equal pods that may leave them.
 
-In a small cluster every node and every eviction unit stands for itself, so the answer is exact. In a large
+In a small cluster every node and every eviction unit counts by itself, so the answer is exact. In a large
 one equal nodes form one cell, and equal pods of a cell are counted. A gang then counts as single pods, which
 allows more than the rules do, never less.
 """
@@ -25,7 +25,7 @@ from kai_cp_models.snapshot import Subgroup
 
 MOST_NODES: Final = 64
 MOST_HOLDERS: Final = 400
-"""The largest size at which every node and every eviction unit stands for itself."""
+"""The largest size at which every node and every eviction unit is modelled by itself."""
 
 
 Extent = Literal["whole", "part", "domains", "sum"]
@@ -80,7 +80,7 @@ class Cells:
     room: Ints
     """[cells, D] what is free on all nodes of every cell together."""
     exact: bool
-    """Whether every node and every unit stands for itself."""
+    """Whether every node and every unit is modelled by itself."""
     extent: Extent = "whole"
 
     @property
@@ -113,7 +113,7 @@ def partition(
 ) -> Cells:
     """The cells for an ask of ``queue``.
 
-    ``bounded``: queues on its path whose limit or quota matters. ``apart``: nodes are told apart whatever
+    ``bounded``: queues on its path whose limit or quota matters. ``apart``: nodes are distinguished whatever
     their number (stateful rules, shares).
     """
     exact = len(ledger.idle) <= MOST_NODES and len(holders) <= MOST_HOLDERS

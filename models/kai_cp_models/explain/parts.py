@@ -35,7 +35,7 @@ def part_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int
 
 
 def sums_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, *, domains: bool) -> Cells:
-    """Cells merged where no node rule tells them apart, with their total free capacity; with ``domains``, one
+    """Cells merged where no node rule separates them, with their total free capacity; with ``domains``, one
     for each domain in which the batch must be together.
 
     Parts of shared GPUs count as free, rounded up, and so does what a share gives back.

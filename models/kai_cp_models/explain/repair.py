@@ -50,7 +50,7 @@ class Repair(Feasibility):
         """``bent``: fair shares and the order may change as well, as they do when a pod is stopped."""
         self._kind_of_repair = kind
         self._stopped: dict[int, cp_model.IntVar] = {}
-        """By holder where every unit stands for itself, else by leaver."""
+        """By holder where every unit is modelled by itself, else by leaver."""
         self._shifted: dict[int, cp_model.IntVar] = {}
         super().__init__(Question(situation, group))
         changed = _CHANGES if bent else frozenset[str]()

@@ -122,7 +122,7 @@ class _Reasons:
         if reason in _OF_THE_PLAN:
             reason, message = self._in_the_end(gang, pending, why, proved=proved)
         elif reason in DELAYS:
-            # That it may never start is told before the delay is over.
+            # That it may never start is reported before the delay is over.
             reason, message = _never(ledger, pending) or (reason, message)
         # What the cycle has evicted is missing in this plan only.
         unconditional = reason in UNCONDITIONAL and not touched

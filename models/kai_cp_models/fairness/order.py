@@ -92,7 +92,7 @@ class FairOrder:
         return result
 
     def _forget(self) -> None:
-        """Look at all queues anew."""
+        """Look at all queues again."""
         self._heads: dict[int, tuple[int, _Waiting]] = {}
         """The first group below each queue, and its leaf."""
         self._ranks: dict[int, Rank] = {}
@@ -214,7 +214,7 @@ class FairOrder:
         return None if first is None else self._heads[first]
 
     def _refresh(self, i: int) -> None:
-        """Compute the first group of queue ``i`` and its rank anew; its children must be up to date."""
+        """Compute the first group of queue ``i`` and its rank again; its children must be up to date."""
         waiting, passed = self._waiting.get(i, ()), self._passed.get(i, 0)
         if passed < len(waiting):
             self._heads[i] = i, waiting[passed]

@@ -79,7 +79,7 @@ def delayed(snapshot: Snapshot, group: PodGroup) -> float | None:
 
 def doubted_until(snapshot: Snapshot, group: PodGroup) -> float:
     """Until when nothing is evicted for a group because what a pod, which still waits, was given came to
-    nothing in a row: others would stop in vain. Without doubt: 0."""
+    nothing in a row: others would stop for nothing. Without doubt: 0."""
     noted = group.notes.failures
     waits = noted is not None and any(
         pod.uid == noted.uid and pod.node is None for pod in snapshot.members[group.key]

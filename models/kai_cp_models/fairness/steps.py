@@ -45,7 +45,7 @@ class QueueSteps:
             parent: len({self._share[i] for i in children}) < 2
             for parent, children in ((-1, tree.roots), *enumerate(tree.children))
         }
-        """Whether the queues below each (-1: at the top) have equal shares, and step 7 tells none apart."""
+        """Whether the queues below each (-1: at the top) have equal shares, and step 7 sees no difference."""
 
     def dominant(self, i: int, amounts: Sequence[int]) -> float:
         """Dominant share (3.5, end)."""

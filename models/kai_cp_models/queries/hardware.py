@@ -16,7 +16,7 @@ from kai_cp_models.snapshot import PodGroup
 def hardware_of(situation: Situation, group: PodGroup) -> list[Hashable]:
     """[N] a key for each node: equal where the pods of a group cannot tell devices and zones apart.
 
-    Of a device count what requests of the group's claims, and device classes that stand for extended
+    Of a device count what requests of the group's claims, and device classes that provide extended
     resources, find in it; names and serial numbers do not.
     """
     snapshot = situation.snapshot
@@ -49,7 +49,7 @@ def _asked(
 
 
 def _seen(device: Device, constraints: Sequence[Constraint]) -> Hashable:
-    """What tells a device from others, beside which requests it serves."""
+    """What distinguishes a device from others, besides the requests that it serves."""
     attributes = dict(device.view.attributes)
     told = tuple(attributes.get(one.attribute) for one in constraints)
     amounts = sorted((counter.counter, amount) for counter, amount in device.consumes)

@@ -20,7 +20,7 @@ from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
 from kai_cp_models.units import Gang
 
 _ROUNDING: Final = 1e-9
-"""Sums of fractions of GPUs are told apart only from here on."""
+"""Sums of fractions of GPUs that differ by less count as equal."""
 
 
 @dataclass(frozen=True, slots=True)

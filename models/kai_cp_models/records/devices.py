@@ -170,8 +170,8 @@ class Claim:
     """UIDs of the pods that use it."""
     deleted: bool
     gone: frozenset[str] = frozenset()
-    """Those of ``reserved`` that exist or run no more, and the claim's own UID if it is deleted or its owner
-    runs no more: once no other pod uses it, its allocation ends."""
+    """Those of ``reserved`` that are gone or ended, and the claim's own UID if it is deleted or its owner
+    no longer runs: once no other pod uses it, its allocation ends."""
 
     @property
     def key(self) -> tuple[str, str]:

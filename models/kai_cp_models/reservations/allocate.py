@@ -27,7 +27,7 @@ def allocate_in_time(cycle: Cycle) -> None:
 
 
 def settle(cycle: Cycle) -> None:
-    """After an action: drop the holds of holders that have started, and plan anew the holds and the promised
+    """After an action: drop the holds of holders that have started, and plan again the holds and the promised
     starts whose capacity another group took by right."""
     state = cycle.time
     if state is None or not (state.holds or state.drains or state.started):

@@ -161,7 +161,7 @@ def _empty(ledger: Ledger) -> Ints:
 
 
 def idle_now(drain: Drain, ledger: Ledger, now: float) -> IdleSoFar:
-    """The idle time of closed places, and the GPUs idle on them now; written anew only when that number
+    """The idle time of closed places, and the GPUs idle on them now; written again only when that number
     changes."""
     free = np.maximum(ledger.free, 0)[:, GPU] // MILLI
     gpus = float(sum(min(held, int(free[node])) for node, held in drain.hold.gpus.items()))

@@ -6,7 +6,7 @@ rows. At the start of every reservation, whatever is there by then must fit besi
 placed in this cycle that do not end by then, and all other holds.
 
 A group that could preempt the holder if the holder ran ignores the hold, unless ``strict``; the capacity it
-takes is planned anew afterwards. A holder ignores its own hold. Once any pod of the holder has a place, its
+takes is planned again afterwards. A holder ignores its own hold. Once any pod of the holder has a place, its
 hold is gone.
 """
 

@@ -34,7 +34,7 @@ class StartClaim:
     victims: tuple[GroupKey, ...] = ()
 
     def identity(self) -> tuple[GroupKey, float, bool, tuple[GroupKey, ...]]:
-        """What tells claims of one cycle apart."""
+        """What distinguishes the claims of one cycle."""
         return self.group.key, self.start, self.stored is not None, self.victims
 
 

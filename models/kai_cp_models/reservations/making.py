@@ -79,7 +79,7 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
 def _begin_new(walk: Walk, hold: Hold) -> None:
     """Start a hero at once if its price is accepted."""
     if begin(walk, [hold]) is None:
-        # Its victims wait no more in this cycle, and it asks for its further pods.
+        # Its victims no longer wait in this cycle, and it asks for its further pods.
         ask = walk.asks.get(hold.key)
         further = {} if ask is None else {hold.key: ask.entry}
         walk.order = walk.order.fork(walk.ledger.book, walk.asks, further)

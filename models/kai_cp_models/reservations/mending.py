@@ -1,4 +1,4 @@
-"""Holds that are planned anew: late holders, and holds whose capacity others took within the cycle (4.5,
+"""Holds that are planned again: late holders, and holds whose capacity others took within the cycle (4.5,
 5.3)."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _cause(walk: Walk, holder: Holder, bound: Beyond | None) -> str:
 
 
 def mend(walk: Walk, *, at_once: bool) -> None:
-    """Plan anew every hold that has lost its capacity or its share within the cycle, until all holds have
+    """Plan again every hold that has lost its capacity or its share within the cycle, until all holds have
     both.
 
     ``at_once``: whether a new start may be now.

@@ -89,7 +89,7 @@ class Scene:
 
     @property
     def before(self) -> Timeline:
-        """Free capacity over time without the asks that may be placed anew."""
+        """Free capacity over time without the asks that may be placed again."""
         if self._before is None:
             self._before = self.state.timeline(self.base())
         return self._before

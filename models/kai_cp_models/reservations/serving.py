@@ -108,7 +108,7 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
 
 
 def _overrule(walk: Walk, ask: Ask) -> bool:
-    """Start the ask in capacity held by groups that it could preempt; these are planned anew (12.8)."""
+    """Start the ask in capacity held by groups that it could preempt; these are planned again (12.8)."""
     ignored = walk.state.windows[ask.group.key].ignores & {hold.key for hold in walk.holds}
     if not ignored:
         return False

@@ -65,7 +65,7 @@ class Times:
         return min((one for one in said if one is not None), default=NEVER)
 
     def _deadline(self, group: PodGroup) -> float:
-        """The largest deadline of its pods: one without any may stay for ever."""
+        """The largest deadline of its pods: one without any may stay forever."""
         pods = self.snapshot.members[group.key]
         return max((_deadline_of(pod) for pod in pods), default=NEVER)
 

@@ -145,7 +145,7 @@ class Walk(AdmissionPass):
             self.state = replace(self.state, holds=tuple(self.holds))
             base = self.base()
             for key, nodes in found.admitted.items():
-                # No rule but reservations concerns asks that may be placed anew, so none refuses them.
+                # No rule but reservations concerns asks that may be placed again, so none refuses them.
                 self.put(base, self.movable[key][0], nodes)
             self.ledger = base
 
@@ -216,7 +216,7 @@ class Walk(AdmissionPass):
         return self.state.untils[ask.group.key]
 
     def note_movable(self, ask: Ask) -> None:
-        """Note asks that only requests and static rules bind: they may be placed anew."""
+        """Note asks that only requests and static rules bind: they may be placed again."""
         bound = any(
             rule.concerns(pod)
             for rule in self.ledger.rules

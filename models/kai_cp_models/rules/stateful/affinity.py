@@ -141,7 +141,7 @@ class AffinityState(TalliedState):
         self._load()
 
     def profile(self, pod: Pod) -> Profile:
-        """The pod's profile; pods of equal spec and namespace whose labels no term tells apart share it."""
+        """The pod's profile; pods of equal spec and namespace whose labels no term distinguishes share it."""
         told = tuple(sorted(item for item in pod.labels.items() if item[0] in self._keys))
         identity = (pod.spec, pod.key.namespace, told)
         if identity not in self._profiles:

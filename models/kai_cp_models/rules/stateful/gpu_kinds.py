@@ -32,7 +32,7 @@ NAME: Final = "gpu_kinds"
 REASON: Final = "OverGpuKind"
 """Token of a pod group that waits only for such a bound."""
 UNKNOWN: Final = "unknown"
-"""Kind of GPUs whose product neither label nor driver tells."""
+"""Kind of GPUs whose product neither label nor driver names."""
 
 _ANY: Final = 2**62
 """More than all GPUs there are."""
@@ -213,7 +213,7 @@ class KindState(LeavingState):
     def _room(self, cell: Cell, pod: Pod | None = None, *, now: bool = False) -> int:
         """The amount still free under a bound; negative where it is exceeded.
 
-        ``pod``: one that leaves. It may come home as long as no more is held than before and no new pod came.
+        ``pod``: one that leaves. It may return as long as no more is held than before and no new pod came.
         """
         bound = self._bound(cell)
         if pod is not None and pod.key in self.left and not self._new.get(cell):
@@ -229,7 +229,7 @@ class KindState(LeavingState):
         for cell in self._cells_of(pod):
             fits = ~self._on[cell.kind] | (charge <= max(0, self._room(cell, now=now)))
             if home is not None:
-                # Elsewhere it would have to start anew.
+                # Elsewhere it would have to start again.
                 fits[home] |= charge[home] <= self._room(cell, pod, now=now)
             allowed = fits if allowed is None else allowed & fits
         return allowed

@@ -127,7 +127,7 @@ def test_wrong_questions_are_refused_with_a_sentence(port: int, path: str, named
         ({"opps": []}, "opps"),
         ({"ops": 3}, "ops"),
         ({"ops": [{"op": "explode"}]}, "explode"),
-        ({"ops": [{"op": "add-nodes", "like": "n0", "count": 1_000_000}]}, "1000000"),
+        ({"ops": [{"op": "add-nodes", "like": "n0", "count": 1_000_000}]}, "1,000,000 nodes"),
         ({"ops": [{"op": "add-nodes", "like": "n0", "count": 9_000}] * 9}, "at most"),
         ({"ops": [{"op": "drain", "nodes": ["n9"]}]}, "n9"),
         ({"ops": [{"op": "set-queue", "queue": "q", "field": "limit", "resource": "gpu"}]}, "set-queue"),

@@ -27,7 +27,7 @@ class ClaimUse:
 
     ``stay`` and ``leave`` use the allocation that the claim had before the cycle; ``fresh`` is the one
     that this cycle gives it, used by ``joined``. Once all users of the old one leave or are ``gone``, the
-    claim is free to be allocated anew, though its devices stay in use until that is written: its controller
+    claim is free to be allocated again, though its devices stay in use until that is written: its controller
     takes the allocation of a claim that had users and has none any more. Those that are gone count as users
     until they are struck off.
     """

@@ -317,7 +317,7 @@ class DraState(LeavingState):
     def _rearranged(
         self, claims: Sequence[Claim], node: int, now: bool, *, found: bool = False
     ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
-        """Choose devices for these claims, and anew for those that the cycle already gives on the node.
+        """Choose devices for these claims, and again for those that the cycle already gives on the node.
 
         Returns None if no choice serves all. ``found``: there was one when the node was asked.
 
