@@ -618,3 +618,15 @@ def test_a_limit_counts_what_is_stuck_in_termination() -> None:
     nodes = [node(name, gpus=1) for name in ("n1", "n2", "n3")]
     plan = solved(cluster(members, groups, nodes, queues))
     assert (placed(plan), len(evicted(plan)), reasons(plan)) == ({"t-0"}, 1, {"u": "OverLimit"})
+
+
+@pytest.mark.parametrize("least", [1, 4])
+def test_pods_beyond_a_limit_do_not_come_back_first(least: int) -> None:
+    """Queue v comes first in the fair order, but holds 4 GPUs where its limit was lowered to 2: what it loses
+    to q takes nothing back.
+    """
+    members = [*pods("v", 4, "n1"), pod("t-0")]
+    groups = [group("v", least, queue="v"), group("t", queue="q")]
+    queues = [queue("q", quota=gpu_bound(0)), queue("v", limit=gpu_bound(2), priority=200)]
+    plan = solved(cluster(members, groups, [node("n1", 4)], queues, actions=("allocate", "reclaim")))
+    assert (placed(plan), len(lost(plan))) == ({"t-0"}, least)

@@ -239,7 +239,9 @@ def _turns(
             turns[key] = group_sort_key(group, 0), NOTHING
             continue
         holds = highest.get(group.queue, inf) <= group.priority
-        if (ask := missing(ledger, key, pods, promises=holds)) is not None:
+        ask = missing(ledger, key, pods, promises=holds)
+        # What limits refuse to a victim once it has left does not come back.
+        if ask is not None and quota_check(ledger, ask) is None:
             lost[key], turns[key] = ask, ask.entry
     return turns, lost
 
