@@ -198,8 +198,10 @@ class _Reasons:
             message = message.replace(_FITS_ALONE, _FITS_NOW)
             reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
         elif reason == "NodeFragmented" and self._in_sum.short(together):
-            reason = "NoRoomInSum"
-            message = message.replace(_FITS_ALONE, self._in_sum.words(together))
+            reason, words = "NoRoomInSum", self._in_sum.words(together)
+            # Where a pod finds no node although there is enough for it in sum, the sum of all is told first.
+            told = _FITS_ALONE in message or self._in_sum.short((own,))
+            message = message.replace(_FITS_ALONE, words) if told else f"{words}; {message}"
         elif reason == "TopologyFragmented" and self._beyond_topology(group, batch):
             reason = "NoRoomInSum"
         return reason, message

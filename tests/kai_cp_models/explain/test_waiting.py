@@ -361,6 +361,19 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
             "NoRoomInSum",
             "a pod needs 1 GPU; 0 free in all",
         ),
+        (  # Two GPUs are free in all, enough for one of the pods but not for both, and one on each node.
+            tiny.world(
+                [tiny.node("a", gpus=2), tiny.node("b", gpus=2)],
+                [
+                    *(tiny.pod(f"v{on}", on=on, gpus=1) for on in "ab"),
+                    *(tiny.pod(name, gpus=2, group="t") for name in ("t1", "t2")),
+                ],
+                groups={"t": {"minMember": 2}},
+            ),
+            "NoRoomInSum",
+            "needs 4 GPUs for 2 pods; 2 free in all; "
+            "a pod needs 2 GPUs; 2 free in all, at most 1 on one node",
+        ),
         (  # q holds its fair share, and q2 the rest.
             tiny.world(
                 [tiny.node("a", gpus=2)],
