@@ -263,10 +263,15 @@ def _record(cycle: Cycle, action: ActionName, runs: Sequence[ActionRun], seconds
     # Proofs of refusals follow at the end of the cycle.
     rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
     complete = apart and all(one.complete for one in found)
-    named = [{stage.name for stage in one.stages} for one in found if one.owners]
-    for stage in chain.from_iterable(one.stages for one in found):
+    parts = [one for one in found if one.owners] or found
+    named = [{stage.name for stage in one.stages} for one in parts]
+    # What a run that pursued all goals does not name is 0 there, as lost work at a priority that it lacks.
+    pursued = complete and all(one.variables for one in parts)
+    for stage in chain.from_iterable(one.stages for one in parts):
         # A goal that one run did not pursue has no sum.
-        if complete or all(stage.name in names for names in named):
+        if not (pursued or all(stage.name in names for names in named)):
+            complete = complete and stage.proved
+        else:
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
             least = stage.bound if apart else min(0.0, stage.bound)
             rows[stage.name] = objective + stage.objective, bound + least, proved and stage.proved and apart

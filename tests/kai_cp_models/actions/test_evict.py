@@ -525,3 +525,30 @@ def test_the_first_asks_are_served_before_one_with_fewer_rights(
     takes = {id(ask): frozenset(rights[name]) for name, ask in names.items()}
     found = evict.rightful(list(names.values()), lost, lambda ask: takes[id(ask)])  # type: ignore[arg-type]
     assert "".join(sorted(key.name for key in found)) == first
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_goal_has_a_sum_where_each_queue_has_a_value_of_it(gpus: int) -> None:
+    """Queue q loses its first unit, if any, for which no goal is solved for. Queue r loses its second one, as
+    its trigger needs n3, so all goals are pursued. Each number that the action gives is one of both queues.
+    """
+
+    def on(name: str, at: str, **more: Any) -> Pod:
+        wants = (("kubernetes.io/hostname", at),)
+        return pod(f"{name}-0", more.get("runs"), spec=spec(more.get("gpus", 1), node_selector=wants))
+
+    running = [on("v", "n1", runs="n1"), on("a", "n2", runs="n2"), on("c", "n3", runs="n3")]
+    groups = [group("v", priority=5), group("t", priority=60), group("b", queue="r", priority=60)]
+    groups += [group(name, queue="r", priority=priority) for name, priority in (("a", 5), ("c", 6))]
+    nodes = [
+        node(name, gpus, labels={"kubernetes.io/hostname": name})
+        for name, gpus in (("n1", 2), ("n2", 1), ("n3", 1))
+    ]
+    waiting = [on("t", "n1", gpus=gpus), on("b", "n3")]
+    queues = [queue("q"), queue("r")]
+    plan = solved(cluster([*running, *waiting], groups, nodes, queues, actions=("preempt",)))
+    assert lost(plan) == ({"c-0"} if gpus == 1 else {"v-0", "c-0"})
+    told = {stage.goal: stage.objective for stage in plan.stages if stage.action == "preempt"}
+    assert told.get("lost GPUs [milli-GPUs]", 1_000 * len(lost(plan))) == 1_000 * len(lost(plan))
+    assert told.get("pod groups stopped", len(lost(plan))) == len(lost(plan))
+    assert {stage.status for stage in plan.stages} == {"OPTIMAL"}
