@@ -202,7 +202,12 @@ def _replay(
                 order.use(ledger.book, queue)
             else:
                 failed = True
-        elif not left or key not in turns or (key in lost_to and lost_to[key] <= served):
+        elif (
+            not left
+            or key not in turns
+            or (key in lost_to and lost_to[key] <= served)
+            or ((ask := lost.get(key)) is not None and quota_check(ledger, ask) is not None)
+        ):
             last.append(key)
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
             early |= {key} if left and not failed else set()
