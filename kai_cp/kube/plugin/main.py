@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -142,11 +141,13 @@ def parsed(arguments: Sequence[str]) -> PluginRequest:
             request.rest.append(word)
     request.cluster = ClusterChoice(**cluster)
     if request.source not in SOURCES:
-        raise BadRequest(f"--source {request.source}: one of {', '.join(SOURCES)} is meant")
-    if request.command not in (*COMMANDS, "snapshot", "diff"):
-        close = get_close_matches(request.command, (*COMMANDS, "snapshot", "diff"), n=1)
-        meant = f"; is {close[0]!r} meant?" if close else ""
-        raise BadRequest(f"there is no command {request.command!r}{meant}; kubectl kai-cp -h lists them")
+        raise BadRequest(f"--source {request.source}: expected one of {', '.join(SOURCES)}")
+    known = [*COMMANDS, "snapshot", "diff"]
+    if request.command not in known:
+        from kai_cp.explain.draft import nearest
+
+        near = nearest(request.command, known)
+        raise BadRequest(f"there is no command {request.command}{near}; `kubectl kai-cp -h` lists all")
     return request
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kai_cp.kube.plugin import take
-from kai_cp.kube.plugin.main import parsed
+from kai_cp.kube.plugin.main import parsed, run
 from kai_cp.reading import loaded
 from kai_cp_models.settings import Settings
 from tests.kai_cp.kube.stub import StubServer
@@ -27,3 +27,17 @@ def test_the_lists_are_read_as_the_scheduler_is_set_up(
     params = loaded(data, Settings()).raw["schedulerParams"]
     assert (params["resourceReservationNamespace"], params["schedulerName"]) == (namespace, scheduler)
     assert origin == "the API server's lists"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pnding", "there is no command pnding; the nearest: pending; `kubectl kai-cp -h` lists all"),
+        ("pending --source x", "--source x: expected one of auto, scheduler, api"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_words_there_are(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words.split()) == 2
+    assert capsys.readouterr().err == f"kai-cp: {said}\n"
