@@ -22,7 +22,7 @@ _QUEUE_STEPS: Final = (
     "{} is within its quota",
     "{} has the higher priority",
     "{} is entitled to what it asks for",
-    "{} has the smaller share with this batch",
+    "{} has the smaller share with its next batch",
     "{} has the smaller share",
 )
 """Promised places (4.2) and steps 1 to 6 of the queue order (3.5), each stated as the reason why a queue
