@@ -299,7 +299,7 @@ class Monitoring(Values):
 
 
 class NetworkPolicy(Values):
-    """Who may talk to our pods, and to whom they talk."""
+    """Which peers may connect to our pods, and to which peers these connect."""
 
     enabled: Annotated[bool, Field(description="Make NetworkPolicies.")] = False
     metricsFrom: Annotated[list[Free], Field(description="Peers that may read metrics; empty: any pod.")] = []

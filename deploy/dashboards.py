@@ -196,7 +196,7 @@ DISRUPTION: Final = Dashboard(
             stacked=True,
         ),
         Panel(
-            "Who takes from whom?",
+            "Which queue takes from which?",
             (
                 (
                     "{{preemptor_queue}} from {{victim_queue}}",
@@ -217,7 +217,7 @@ DISRUPTION: Final = Dashboard(
             "GPU-seconds lost a second, by queue.",
         ),
         Panel(
-            "Is anybody evicted again and again?",
+            "How often are pod groups evicted again?",
             (("repeats", "rate(kai_cp_repeat_evictions_total[$__rate_interval]) * 3600"),),
             "Pods an hour of pod groups that had been evicted from within the hour before.",
         ),
@@ -281,7 +281,7 @@ CAPACITY: Final = Dashboard(
             stacked=True,
         ),
         Panel(
-            "For whom do GPUs stand idle?",
+            "Which queues keep GPUs idle for promised starts?",
             (("{{queue_name}}", "kai_cp_reserved_idle_gpus"),),
             "GPUs that are promised and idle now, by queue; a queue has what is below it, too.",
         ),
@@ -341,7 +341,7 @@ SOLVER: Final = Dashboard(
             columns=8,
         ),
         Panel(
-            "Does somebody lead, and how long ago did a cycle go through?",
+            "Is there a leader, and how long ago did a cycle end?",
             (
                 ("leaders of {{lease}}", "sum by (lease) (kai_cp_leader)"),
                 (
@@ -436,7 +436,7 @@ SOLVER: Final = Dashboard(
             stacked=True,
         ),
         Panel(
-            "Does anybody else work on our pods?",
+            "Does another program order or bind our pods?",
             (
                 ("others' orders", "sum(increase(kai_cp_foreign_orders_total[1h]))"),
                 ("{{kind}} overtaken", "sum by (kind) (increase(kai_cp_state_mismatch_total[1h]))"),

@@ -89,6 +89,17 @@ def test_tests_and_benchmarks_do_too() -> None:
     assert found == []
 
 
+def test_the_chart_does_too() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in (ROOT / "deploy" / "chart").rglob("*")
+        if path.is_file()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if SOURCE.search(line)
+    ]
+    assert found == []
+
+
 NAMES = re.compile(
     r"^ *def (test_(?:what|whatever|who|it|one_that)_\w*"
     r"|test_\w*_(?:who|whoever|whom|nobody|somebody|everybody|anybody|room)(?=_|\()\w*)",
