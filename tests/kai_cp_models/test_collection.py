@@ -5,16 +5,23 @@ afterwards.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from kai_cp_models.collection import collector_held, following, no_collection
+from kai_cp_models.engine import decide
+from kai_cp_models.settings import Settings
+from tests.properties.reasking import read
+from tests.support.clusters import random_cluster
 
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     yield
+    gc.set_debug(0)
+    gc.garbage.clear()
     gc.unfreeze()
     gc.enable()
 
@@ -69,3 +76,16 @@ def test_a_later_reading_brings_back_nothing_that_the_first_one_froze() -> None:
                 pass
         assert gc.isenabled()
         assert gc.get_freeze_count() >= len(made)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_decision_leaves_no_record_to_the_collector(seed: int) -> None:
+    """What is in no reference cycle is freed at once; the collector would look at all of it after each cycle."""
+    snapshot = read(random_cluster(seed))
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    decide(snapshot, Settings(), deadline=time.monotonic() + 3600)
+    gc.collect()
+    names = {type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith("kai_cp")}
+    assert not names

@@ -57,14 +57,15 @@ def audit(
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
     compared, small = count(1), len(plan.decisions) <= MOST_DECISIONS
+    facts = start or SnapshotFacts.of(snapshot)
 
     def lawful(other: Plan) -> bool:
         late = next(compared) > MOST_PLANS
-        return not late and next(_faults(PlannedCluster(snapshot, other, rules, world.start)), None) is None
+        return not late and next(_faults(PlannedCluster(snapshot, other, rules, facts)), None) is None
 
     failed = (one.group for one in plan.unscheduled if one.reason == "InternalError")
     others = lawful if small else None
-    world = PlannedCluster(snapshot, plan, rules, start, others, frozenset((*left_out, *failed)))
+    world = PlannedCluster(snapshot, plan, rules, facts, others, frozenset((*left_out, *failed)))
     return list(_faults(world))
 
 

@@ -55,8 +55,10 @@ class FairOrder:
         self._book = book
         self._steps, self._leaf_of, self._paths = book.steps, book.tree.leaves, book.tree.lines
         self._parents = book.tree.parents
-        self._waiting: dict[int, Sequence[_Waiting]] = {}
+        self._waiting: dict[int, list[_Waiting]] = {}
         """The groups of each leaf in order; a fork shares them."""
+        self._own: set[int] = set()
+        """The leaves whose groups no fork shares."""
         self._passed: dict[int, int] = {}
         """How many of them do not wait any more."""
         self._entries: tuple[dict[GroupKey, Entry], ...] = ()
@@ -79,7 +81,7 @@ class FairOrder:
         ``only``: those of them that wait there, too; None: all. ``also``: what is added or replaced.
         """
         result: Self = copy(self)
-        result._book = book
+        result._book, result._own, self._own = book, set(), set()
         if only is None:
             result._waiting, result._passed = dict(self._waiting), dict(self._passed)
         else:
@@ -129,10 +131,12 @@ class FairOrder:
         leaf = self._leaf_of.get(self._groups[group].queue)
         if leaf is None:
             return
-        waiting = list(islice(self._waiting.get(leaf, ()), self._passed.get(leaf, 0), None))
-        insort(waiting, _one(group, entry))
+        if leaf not in self._own:
+            self._waiting[leaf] = list(islice(self._waiting.get(leaf, ()), self._passed.get(leaf, 0), None))
+            self._passed[leaf] = 0
+            self._own.add(leaf)
+        insort(self._waiting[leaf], _one(group, entry), self._passed[leaf])
         self._entries[-1][group] = entry
-        self._waiting[leaf], self._passed[leaf] = waiting, 0
         self._stale.add(leaf)
 
     def charged(self, queue: str) -> None:

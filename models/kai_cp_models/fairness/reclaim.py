@@ -74,8 +74,8 @@ class VictimFilter:
         self._book, self._sure = book, lost is None
         self._least = list(book.held if lost is None else map(subtract, book.held, lost))
         self._most = list(book.held if gained is None else map(add, book.held, gained))
-        self._open = _Levels(book.tree, self._any_open)
-        self._above = _Levels(book.tree, self._above_due)
+        self._open = _Levels[frozenset[Standing]](book.tree)
+        self._above = _Levels[bool](book.tree)
 
     def victims(self, queue: int, asks: Iterable[Amounts]) -> Ints:
         """[leaves] the levelled queue of each at which a batch of one of these sizes may look, else -1."""
@@ -86,7 +86,7 @@ class VictimFilter:
             beyond = () if self._sure else (None,)
             return frozenset((*(_standing(book, i, self._least[i], one) for one in asks), *beyond))
 
-        return self._open.of(queue, [ways(i) for i in book.tree.lines[queue]])
+        return self._open.of(queue, [ways(i) for i in book.tree.lines[queue]], self._any_open)
 
     def dues(
         self, queue: int, entitled: Sequence[bool], among: Iterable[str]
@@ -94,7 +94,7 @@ class VictimFilter:
         """Of each of some leaves that is above its due to a batch, what ``due_bounds`` says. ``entitled``:
         see ``within_quotas``."""
         book, tree, found = self._book, self._book.tree, dict[str, tuple[str, ResourceBounds]]()
-        levels = self._above.of(queue, entitled)
+        levels = self._above.of(queue, entitled, self._above_due)
         for name in among:
             if (i := int(levels[tree.spans[tree.index[name]].start])) >= 0:
                 yes = entitled[len(entitled) - len(tree.lines[i])]
@@ -111,16 +111,17 @@ class VictimFilter:
 class _Levels(Generic[Way]):
     """For every queue, the levelled queue of each other leaf if it passes a test, else -1.
 
-    The test is of a levelled queue, and of how a batch stands to those beside it. What it says of queues
-    beside each other holds for all batches that stand alike, and what is above a queue for all below it.
+    The test is of a levelled queue, and of how a batch stands to those beside it; it is always the same. What
+    it says of queues beside each other holds for all batches that stand alike, and what is above a queue for
+    all below it.
     """
 
-    def __init__(self, tree: QueueTree, test: Callable[[int, Way], bool]) -> None:
-        self._tree, self._test = tree, test
+    def __init__(self, tree: QueueTree) -> None:
+        self._tree = tree
         self._beside = dict[tuple[int, Way], Ints]()
         self._below = dict[tuple[int, int, Way], tuple[int, Ints]]()
 
-    def of(self, queue: int, ways: Sequence[Way]) -> Ints:
+    def of(self, queue: int, ways: Sequence[Way], test: Callable[[int, Way], bool]) -> Ints:
         """[leaves] for a batch of the queue. ``ways``: how it stands on each level, from the leaf up."""
         tree, at, found = self._tree, 0, np.full(len(self._tree.leaf_rows), -1)
         for i, way in zip(tree.lines[queue][::-1], reversed(ways), strict=True):
@@ -129,18 +130,18 @@ class _Levels(Generic[Way]):
                 at, found = self._below[key]
                 continue
             found = found.copy()
-            found[tree.spans[tree.parents[i]]] = self._passed(tree.parents[i], way)
+            found[tree.spans[tree.parents[i]]] = self._passed(tree.parents[i], way, test)
             found[tree.spans[i]] = -1
             if tree.children[i]:
                 at = len(self._below) + 1
                 self._below[key] = at, found
         return found
 
-    def _passed(self, parent: int, way: Way) -> Ints:
+    def _passed(self, parent: int, way: Way, test: Callable[[int, Way], bool]) -> Ints:
         if (parent, way) not in self._beside:
             levels = self._tree.levels[parent]
             queues = self._tree.children[parent] if parent >= 0 else self._tree.roots
-            passing = [i for i in queues if self._test(i, way)]
+            passing = [i for i in queues if test(i, way)]
             self._beside[parent, way] = np.where(np.isin(levels, passing), levels, -1)
         return self._beside[parent, way]
 

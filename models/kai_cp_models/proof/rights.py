@@ -119,16 +119,14 @@ class Rights:
         if not self._snapshot.policy.plugin("proportion"):
             return self._departures.offered(self.taken)
         book, given = self._book, self._departures.given(self._reclaimed)
-        largest = self._departures.largest
-
-        def lost(i: int) -> float:
-            """The most that a queue loses, and those below it."""
+        tree, largest, lost = book.tree, self._departures.largest, dict[int, float]()
+        # Queues before those above them.
+        for i in sorted(range(len(book.held)), key=lambda i: -len(tree.lines[i])):
             above = above_due(book, i, amounts.add(book.held[i], self._gained[i]))
             # The last unit goes while the queue is still above.
             own = above + largest[i] - 1 if above else 0
-            return min(given[i][2], own + sum(map(lost, book.tree.children[i])))
-
-        return self._departures.offered(self._freely) + int(sum(map(lost, book.tree.roots)))
+            lost[i] = min(given[i][2], own + sum(map(lost.__getitem__, tree.children[i])))
+        return self._departures.offered(self._freely) + int(sum(map(lost.__getitem__, tree.roots)))
 
     @cached_property
     def _gained(self) -> Sequence[Amounts]:

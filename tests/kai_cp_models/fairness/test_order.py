@@ -360,7 +360,10 @@ def test_fair_order_is_the_naive_one_whatever_happens_in_between(
             if replaces:
                 order = order.fork(book, also={key: waiting[key]})
             else:
+                apart, before = order.fork(book), len(order)
                 order.push(key, waiting[key])
+                # A fork sees nothing of it.
+                assert len(apart) == len(list(iter(apart.pop, None))) == before
         elif step == "discard":
             waiting.pop(key, None)
             order = order.fork(book, only=waiting)
