@@ -324,7 +324,10 @@ class Ledger:
 
     def fits_on(self, pod: Pod, node: int, *, now: bool) -> bool:
         """The same for one node."""
-        return bool(self.fits(pod, now=now)[node])
+        if self.rules:
+            return bool(self.fits(pod, now=now)[node])
+        view = self.view(pod)
+        return bool((view.now if now else view.later)[node])
 
     def own_devices_free(self, pod: Pod) -> bool:
         """Whether an evicted share fits its devices: those that all others leave count as whole GPUs."""
@@ -464,7 +467,8 @@ class Ledger:
         rollouts (3.8). ``now``: what leaves counts until it is gone, and a promised place not yet.
         """
         book, queue, words = self.book, group.queue, ""
-        held, firm = (book.bound_by(book.line(queue), firm=yes, now=now) for yes in (False, True))
+        held = book.bound_by(line := book.line(queue), now=now)
+        firm = None if group.preemptible else book.bound_by(line, firm=True, now=now)
         check = partial(over_bounds, book, queue, asked, held=held, firm=firm)
         over = check(preemptible=group.preemptible)
         if lending and over is not None and over.bound == "quota" and (lent := self.lent(pods, asked)):
@@ -573,7 +577,8 @@ class Ledger:
 
     def let_all_go(self, units: Sequence[Sequence[Pod]]) -> list[bool]:
         """Let go of one after the other; which of them left."""
-        freely = [not any(rule.concerns(pod) for rule in self.rules for pod in pods) for pods in units]
+        rules = self.rules
+        freely = [not (rules and any(one.concerns(pod) for one in rules for pod in pods)) for pods in units]
         self.leave_all(chain.from_iterable(compress(units, freely)))
         return [free or self.let_go(pods) for free, pods in zip(freely, units, strict=True)]
 

@@ -26,19 +26,19 @@ _WHOLE = ("group", "queue", "priority", "aged", "chain", "state", "pods", "first
 UNIT: Final = np.dtype(
     [(name, np.int64) for name in _WHOLE]
     + [(name, np.float64) for name in ("started", "created", "since")]
-    + [(name, np.bool_) for name in ("whole", "new", "movable")]
+    + [(name, np.bool_) for name in ("whole", "new", "movable", "plain")]
     + [("gives", np.int64, 3)]
 )
 """A unit. ``group``: its position in a list of groups; ``queue``: among the snapshot's queues, -1 where there
 is none. ``started`` protects the group: NaN where it is unknown, no later than its pods say. ``since`` orders
 it: the last start as noted, or else the creation. ``chain``, ``whole``, ``new``, ``movable``: as in
 ``EvictionUnit``. ``state``: the elastic state. ``first``: where its ``pods`` begin in a list of pods.
-``gives``: what the queue is charged for them.
+``gives``: what the queue is charged for them. ``plain``: the group is one pod set that has its minimum.
 ``weight``, ``work``: as there. ``owed``: where that is in a list, 0 for nothing."""
 UnitRows: TypeAlias = NDArray[Any]
 """[U] rows of ``UNIT``."""
-GroupUnits = tuple[PodGroup, Sequence[Unit], bool]
-"""A pod group with its units in their order, and whether it is satisfied."""
+GroupUnits = tuple[PodGroup, Sequence[Unit], bool, bool]
+"""A pod group with its units in their order, whether it is satisfied, and whether it is so as one pod set."""
 
 
 def gpu_weight(pod: Pod) -> int:
@@ -48,8 +48,8 @@ def gpu_weight(pod: Pod) -> int:
 
 def unit_rows(snapshot: Snapshot, given: Sequence[GroupUnits], charges: Ints) -> UnitRows:
     """[U] the units of all groups, one after the other. ``charges``: [P, 3] those of their pods."""
-    units = [unit for _, some, _ in given for unit in some]
-    rows, counts = np.zeros(len(units), UNIT), np.array([len(some) for _, some, _ in given], np.int64)
+    units = [unit for _, some, *_ in given for unit in some]
+    rows, counts = np.zeros(len(units), UNIT), np.array([len(some) for _, some, *_ in given], np.int64)
     by_group = [
         (
             snapshot.queue_index.get(group.queue, -1),
@@ -59,11 +59,12 @@ def unit_rows(snapshot: Snapshot, given: Sequence[GroupUnits], charges: Ints) ->
             group.created,
             group.created if group.last_start is None else group.last_start,
             satisfied,
+            plain,
         )
-        for group, _, satisfied in given
+        for group, _, satisfied, plain in given
         for start in (began(snapshot, group),)
     ]
-    names = ("queue", "priority", "aged", "started", "created", "since", "movable")
+    names = ("queue", "priority", "aged", "started", "created", "since", "movable", "plain")
     for name, values in zip(names, zip(*by_group, strict=True), strict=False):
         rows[name] = np.repeat(np.array(values, UNIT[name]), counts)
     rows["group"] = np.repeat(np.arange(len(given)), counts)
@@ -103,7 +104,7 @@ class Running:
             last, pods = before.units, before.pods
         new, known = source < 0, 0 if before is None else len(before.groups)
         of_group = [_at_first(one, snapshot.members[one.key], gangs) for one in compress(self.groups, new)]
-        made = [pod for _, units, _ in of_group for unit in units for pod in unit.pods]
+        made = [pod for _, units, *_ in of_group for unit in units for pod in unit.pods]
         rows = unit_rows(snapshot, of_group, np.zeros((len(made), 3), np.int64))
         rows["group"] += known
         rows["first"] += len(pods)
@@ -140,6 +141,14 @@ class Running:
         """Where each group is in ``groups``."""
         return {group.key: g for g, group in enumerate(self.groups)}
 
+    @cached_property
+    def plain(self) -> Mapping[GroupKey | None, int]:
+        """How many pods run of each group that is one pod set and has its minimum."""
+        mine = self.units[self.units["plain"]]
+        here, at = np.unique(mine["group"], return_inverse=True)
+        counts = np.bincount(at, mine["pods"]).astype(int)
+        return dict(zip([self.groups[g].key for g in here.tolist()], counts.tolist(), strict=True))
+
     def positions(self, keys: Iterable[GroupKey | None]) -> list[int]:
         """Positions of those of the groups that run."""
         return [g for key in keys if (g := self.position.get(key)) is not None]
@@ -157,6 +166,8 @@ def _at_first(group: PodGroup, members: Sequence[Pod], gangs: Gangs) -> GroupUni
     leaf = only_pod_set(group.root)
     if leaf is None or any((pod.subgroup or "default") != leaf.name for pod in members):
         gang = gangs[group.key]
-        return group, gang.units_at_first, gang.at_first.satisfied
+        enough = gang.at_first.satisfied
+        return group, gang.units_at_first, enough, enough and gang.top.leaf and not gang.unknown_subgroup_pods
     active = [pod for pod in members if pod.status in ACTIVE_ALLOCATED]
-    return group, tuple(units_of_pod_set(active, leaf.minimum)), len(active) >= leaf.minimum
+    enough = len(active) >= leaf.minimum
+    return group, tuple(units_of_pod_set(active, leaf.minimum)), enough, enough

@@ -80,7 +80,7 @@ def test_a_later_reading_brings_back_nothing_that_the_first_one_froze() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_decision_leaves_no_record_to_the_collector(seed: int) -> None:
-    """What is in no reference cycle is freed at once; the collector would look at all of it after each cycle."""
+    """What is in no reference cycle is freed at once; the collector would look at all of it."""
     snapshot = read(random_cluster(seed))
     gc.collect()
     gc.disable()

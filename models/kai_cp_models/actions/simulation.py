@@ -131,18 +131,15 @@ def disturbed(
     for queue in {emptied.snapshot.group_by_key[key].queue for key in victims}:
         line = [book.limit[i] for i in book.line(queue) if book.entered.get(i)]
         limited[queue] = any(most != UNLIMITED for bounds in line for most in bounds)
+    running, groups, rules = base.fixed.running.plain, emptied.snapshot.group_by_key, base.rules
 
     def plain(key: GroupKey, pods: Sequence[Pod]) -> bool:
         """One pod set that had its minimum, all that ran has left, and only for this."""
-        gang, left = base.fixed.gangs[key], emptied.touched.get(key)
         return (
-            len(pods) == left == gang.at_first.tally.active
+            len(pods) == emptied.touched.get(key) == running.get(key)
             and key not in base.touched
-            and gang.top.leaf
-            and gang.at_first.satisfied
-            and not gang.unknown_subgroup_pods
-            and not limited[gang.group.queue]
-            and not any(rule.concerns(pod) for rule in base.rules for pod in pods)
+            and not limited[groups[key].queue]
+            and not (rules and any(rule.concerns(pod) for rule in rules for pod in pods))
         )
 
     other = {key: pods for key, pods in victims.items() if not plain(key, pods)}

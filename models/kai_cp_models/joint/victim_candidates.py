@@ -67,7 +67,7 @@ class VictimOrder(Sequence[EvictionUnit]):
         self.pods = [pods[i] for i in places.tolist()] + [pod for *_, pod in along]
         self.unit_of: Ints = np.repeat(np.arange(len(order)), counts)
         self.unit_of = np.append(self.unit_of, np.array([rank for rank, *_ in along], np.int64))
-        stopped = [(group, [Unit((pod,), 0, True)], True) for _, group, pod in along]
+        stopped = [(group, [Unit((pod,), 0, True)], True, False) for _, group, pod in along]
         self._owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), RESOURCES), np.int64))
         """What was evicted for units, the last of ``pods``, as units that stop their groups."""
         self._owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
@@ -150,7 +150,7 @@ class VictimOrder(Sequence[EvictionUnit]):
         return self._made[rank] or self._make(rank)
 
     def _make(self, rank: int) -> EvictionUnit:
-        g, *_, chain, state, count, first, weight, work, o, _, _, since, whole, new, movable, gives = (
+        g, *_, chain, state, count, first, weight, work, o, _, _, since, whole, new, movable, _, gives = (
             self.units[rank].item()
         )
         group, pods, owed = self._groups[g], tuple(self.pods[first : first + count]), self._owed[o]
@@ -318,11 +318,12 @@ def _units_of_changed(
     for gang in (ledger.fixed.gangs[group.key] for group in groups):
         # A place that others of the cycle may rely on stays as well.
         stays = gang.group.key in kept or ledger.relied_on(gang.pods)
-        found.append((gang.group, list(_given_up(ledger, gang, stays=stays)), ledger.state(gang).satisfied))
-    pods = [pod for _, some, _ in found for unit in some for pod in unit.pods]
+        units = list(_given_up(ledger, gang, stays=stays))
+        found.append((gang.group, units, ledger.state(gang).satisfied, False))
+    pods = [pod for _, some, *_ in found for unit in some for pod in unit.pods]
     rows = unit_rows(ledger.snapshot, found, np.array([charged(ledger, (pod,)) for pod in pods], np.int64))
     along: list[Owed] = [()]
-    for u, (group, unit) in enumerate((group, unit) for group, some, _ in found for unit in some):
+    for u, (group, unit) in enumerate((group, unit) for group, some, *_ in found for unit in some):
         placed = [pod.key in ledger.held for pod in unit.pods]
         if all(placed):
             now, promised = cycle.snapshot.now, all(map(ledger.as_promised, unit.pods))
