@@ -279,24 +279,6 @@ def test_victims_free_a_limit_that_binds_while_gpus_are_idle() -> None:
     assert bound(plan) == {}
 
 
-def test_a_queue_beyond_its_limit_takes_no_place_back() -> None:
-    """v comes first in the fair order, but 2 of its 4 GPUs are beyond its limit: what it gives up it does not
-    get again, so t gets it.
-    """
-    queues = [
-        queue("v", quota=gpu_bound(0), limit=gpu_bound(2), priority=200),
-        queue("q", quota=gpu_bound(2)),
-    ]
-    members = [pod("v-0", "n1", spec=spec(2)), pod("v-1", "n1", spec=spec(2)), pod("t-0", spec=spec(2))]
-    groups = [group("v", queue="v"), group("t", queue="q"), group("u", queue="q", priority=100)]
-    members.append(pod("u-0", spec=spec(4)))
-    world = cluster(
-        members, groups, queues=queues, nodes=[node("n1", gpus=4)], actions=("allocate", "reclaim")
-    )
-    plan = solved(world)
-    assert (lost(plan), set(nominated(plan))) == ({"v-1"}, {"t-0"})
-
-
 def test_a_limit_that_no_victim_frees_stays_a_reason() -> None:
     """It is q's own limit, and what v gives up does not count below it."""
     snapshot = cluster(

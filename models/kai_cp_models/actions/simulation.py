@@ -199,12 +199,7 @@ def _replay(
                 order.use(ledger.book, queue)
             else:
                 failed = True
-        elif (
-            not left
-            or key not in turns
-            or (key in lost_to and lost_to[key] <= served)
-            or ((ask := lost.get(key)) is not None and quota_check(ledger, ask) is not None)
-        ):
+        elif not left or key not in turns or (key in lost_to and lost_to[key] <= served):
             last.append(key)
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
             early |= {key} if left and not failed else set()
