@@ -146,6 +146,10 @@ class Transport:
         with self._counting:
             return dict(self._requests)
 
+    def may(self, verb: Verb, resource: Resource) -> bool:
+        """Whether this process declares such requests for a whole kind."""
+        return self._access(self._process, verb, resource, "", "")
+
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """The object, or None when there is none."""
         return self._answer("get", resource, namespace, name, absent=True)
@@ -180,7 +184,10 @@ class Transport:
             if limit > 1 and len(text) > MOST_PAGE_BYTES:
                 limit = max(1, limit // 8)
                 continue
-            items, meta = document.page(text)
+            try:
+                items, meta = document.page(text)
+            except orjson.JSONDecodeError as error:
+                raise NotReachable(f"list {resource.path()}: something else answers: {error}") from error
             if items:
                 limit = min(PAGE, max(1, MOST_PAGE_BYTES // 2 * len(items) // len(text)))
             del text  # The items refer to it, and go one by one.
@@ -366,7 +373,10 @@ class Transport:
                 accept="",
                 timeout=self._timeout,
             )
-            answer: Object = salvage.loads(self._read(response), 0)
+            try:
+                answer: Object = salvage.loads(self._read(response), 0)
+            except orjson.JSONDecodeError as error:
+                raise NotReachable(f"{verb} {path}: something else answers: {error}") from error
             return answer
 
         try:

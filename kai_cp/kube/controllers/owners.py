@@ -189,8 +189,8 @@ class OwnerLookup:
             return None
         if resource == r.PODS:
             return t.pod(raw)
-        store = self._follow(resource, whole=whole)
-        store.put(raw, ours=True)
+        if self._context.transport.may("list", resource):
+            self._follow(resource, whole=whole).put(raw, ours=True)
         return self._kept(resource, whole=whole)(raw)
 
     def _store(self, resource: Resource, *, whole: bool) -> Store | None:

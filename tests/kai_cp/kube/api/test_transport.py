@@ -66,6 +66,19 @@ def test_a_name_brings_no_query_along(server: StubServer) -> None:
     assert [path for _, path, _ in server.log] == ["/api/v1/namespaces/ns/pods/%3Fwatch%3D1%26a%23b%20c"]
 
 
+@pytest.mark.parametrize("text", [b"<html>down for maintenance</html>", b"", b'{"items": [{}'])
+def test_an_answer_of_something_else_than_the_server_is_none(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    """A proxy that answers for a server that is away ends no watch and no lease by a defect."""
+    server.put(r.PODS, pod("p"))
+    api = server.transport("binder", backoff=replace(QUICK, attempts=1))
+    monkeypatch.setattr(api, "_read", lambda _response, _most=None: text)
+    for ask in (lambda: api.get(r.PODS, "ns", "p"), lambda: api.list_pages(r.PODS)):
+        with pytest.raises(NotReachable, match="something else answers"):
+            ask()
+
+
 def test_a_conflict_is_reported_at_once(server: StubServer) -> None:
     api = server.transport("binder")
     server.put(r.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "ns"}})

@@ -296,6 +296,21 @@ def test_an_owner_that_may_be_read_but_not_listed_is_read_for_each_pod(server: S
         until(lambda: least() == 2)
 
 
+def test_an_owner_of_a_kind_that_is_never_listed_is_no_defect(
+    server: StubServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any pod may name a ConfigMap as its owner, and the grouper may get one, for its defaults."""
+    owner = made("v1", "ConfigMap", "mine", spec={})
+    kinds = [{"kind": "ConfigMap", "name": "configmaps", "namespaced": True}]
+    server.objects["/api/v1"] = {"resources": kinds}
+    server.put(r.CONFIG_MAPS, owner)
+    server.put(r.PODS, pod("p-0", owner))
+    with running(server, "podgrouper") as run:
+        until(lambda: server.requests("POST", "podgroups"))
+        run.settled()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_a_status_that_says_nothing_about_its_group_touches_no_pod(
     server: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
