@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.outline import OUTLINES, set_aside
 from kai_cp.kube.api.reflector import Reflector
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.store import Relevant, Store
@@ -67,7 +68,12 @@ class Informers:
             found = self._stores.get(followed)
             if found is not None:
                 return found
-            store = self._stores[followed] = Store(transform=transform, relevant=relevant, changed=changed)
+            store = self._stores[followed] = Store(
+                transform=transform,
+                outline=OUTLINES.get(resource, set_aside),
+                relevant=relevant,
+                changed=changed,
+            )
             reflector = self._reflectors[followed] = Reflector(
                 self._transport,
                 resource,

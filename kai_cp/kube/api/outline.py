@@ -6,7 +6,7 @@ binder, and a namespace may have them under any quota. So of a larger one only a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -15,41 +15,60 @@ import orjson
 from kai_cp.json_types import Object
 from kai_cp.kube.api import names
 from kai_cp.kube.api.api_objects import labels_of
+from kai_cp.kube.api.resources import POD_GROUPS, PODS, Resource
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.requests import read_requests, readable_requests
+from kai_cp.reader.salvage import stand_in
 from kai_cp.workloads.sums import STANDARD, by_name, gpus_of, resource_list
 
 LARGEST: Final = 512 * 1024
-"""Bytes of JSON. An object that all ``limits`` allow has less."""
-TEXT: Final = f"the object has more than {LARGEST} bytes"
-"""Replaces a large field; reading the field reports this as its fault."""
+"""Bytes of JSON of an object in a namespace; one that all ``limits`` allow has less."""
+WHY: Final = f"it has more than {LARGEST} bytes"
 _SMALL: Final = 16 * 1024
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _MOST_OWNERS: Final = 10
 _MOST_NAMES: Final = 50
+_NO_TREE: Final = [{"name": "all", "parent": WHY}]
+"""Who reads it tells why it is none."""
 
 
-def outline(item: Object) -> Object:
-    """Whose the object is, and of a pod on a node what it holds: it counts, and may be evicted, as if it were
-    whole. Of others each large field is a text.
+def pod(item: Object) -> Object:
+    """A pod on a node holds what it held, and may be evicted, as if it were whole; one that waits is set
+    aside.
     """
-    meta, spec, status = item["metadata"], item.get("spec"), item.get("status")
+    spec = item["spec"]
+    if not spec.get("nodeName"):
+        return set_aside(item)
+    return {**_outline(item), "spec": _small(spec) | _held(spec)}
+
+
+def pod_group(item: Object) -> Object:
+    """A group whose subgroups cannot be read: what runs stays in its queue, and what waits is set aside."""
+    return {**_outline(item), "spec": {**_small(item.get("spec") or {}), "subGroups": _NO_TREE}}
+
+
+def set_aside(item: Object) -> Object:
+    """A stand-in."""
+    return stand_in(item, WHY)
+
+
+OUTLINES: Final[Mapping[Resource, Callable[[Object], Object]]] = {PODS: pod, POD_GROUPS: pod_group}
+"""By kind; an object of another kind is set aside."""
+
+
+def _outline(item: Object) -> Object:
+    meta = item["metadata"]
     # The server bounds annotations. By its labels a pod holds a part of a GPU.
     head = {key: meta[key] for key in (*_IDENTITY, "annotations") if key in meta}
     ours = (key for key in labels_of(item) if key == names.SUBGROUP or key.startswith(names.GPU_GROUP))
     head["labels"] = {key: meta["labels"][key] for key in islice(ours, _MOST_NAMES)}
     head["ownerReferences"] = (meta.get("ownerReferences") or [])[:_MOST_OWNERS]
-    short = _short(item, TEXT) | {"metadata": head}
-    if isinstance(spec, dict):
-        short["spec"] = _short(spec, None) | _held(spec) if spec.get("nodeName") else _short(spec, TEXT)
-    if isinstance(status, dict):
-        short["status"] = _short(status, None)
-    return short
+    return {**_small(item), "metadata": head, "status": _small(item.get("status") or {})}
 
 
-def _short(fields: Mapping[str, Any], text: str | None) -> Object:
-    """The fields with a text in place of each that is large."""
-    return {key: value if len(orjson.dumps(value)) <= _SMALL else text for key, value in fields.items()}
+def _small(fields: Mapping[str, Any]) -> Object:
+    """The fields without those that are large."""
+    return {key: value for key, value in fields.items() if len(orjson.dumps(value)) <= _SMALL}
 
 
 def _held(spec: Mapping[str, Any]) -> Object:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api.memory import Memory
-from kai_cp.kube.api.outline import LARGEST, outline
+from kai_cp.kube.api.outline import LARGEST, set_aside
 from kai_cp.reader.salvage import SET_ASIDE, as_text, stand_in
 
 LOG = logging.getLogger(__name__)
@@ -95,6 +95,7 @@ class Store:
         self,
         *,
         transform: Callable[[Object], Object] | None = None,
+        outline: Callable[[Object], Object] = set_aside,
         relevant: Relevant | None = None,
         changed: Callable[[], None] | None = None,
     ) -> None:
@@ -107,6 +108,7 @@ class Store:
         self._telling = threading.RLock()
         """Held while listeners hear the news, so that all hear it in the order of the changes."""
         self._transform = transform or (lambda item: item)
+        self._outline = outline
         self._relevant = relevant or (lambda _old, _new: True)
         self._changed = changed or (lambda: None)
         self._listeners: list[Callable[[Object | None, Object | None], None]] = []
@@ -260,7 +262,7 @@ class Store:
         if reason:
             return stand_in(item, reason)
         # Only administrators and drivers make objects of the whole cluster.
-        return outline(kept) if len(text) > LARGEST and key_of(kept)[0] else kept
+        return self._outline(kept) if len(text) > LARGEST and key_of(kept)[0] else kept
 
     def _announce(self) -> None:
         """Tell the news. A thread that finds another one telling waits, and finds its own news told."""

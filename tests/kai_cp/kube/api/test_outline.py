@@ -9,8 +9,9 @@ import pytest
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import names
+from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
-from kai_cp.kube.api.outline import LARGEST, TEXT
+from kai_cp.kube.api.outline import LARGEST, OUTLINES, WHY
 from kai_cp.kube.api.store import Store
 from kai_cp.reader import parse
 from kai_cp_models.pods import Pod
@@ -25,7 +26,8 @@ LABELS = {f"example.com/k{i}": "x" for i in range(MANY)}
 
 
 def kept(item: Object) -> Object:
-    store = Store(transform=t.pod if item.get("kind") == "Pod" else t.plain)
+    pods = item.get("kind") == "Pod"
+    store = Store(transform=t.pod if pods else t.plain, outline=OUTLINES[r.PODS if pods else r.POD_GROUPS])
     store.put({**item, "metadata": {**item["metadata"], "resourceVersion": "7"}})
     return store.listed()[0]
 
@@ -84,13 +86,13 @@ def test_a_large_pod_on_a_node_holds_what_it_held_and_stays_in_its_group(change:
     assert after.spec.gpu == before.spec.gpu
 
 
-@pytest.mark.parametrize("name", [name for name in LARGE if name not in ("labels", "owners")])
-def test_a_large_pod_that_waits_is_set_aside_and_told_why(name: str) -> None:
-    found = kept(LARGE[name](pod("p")))
+@pytest.mark.parametrize("change", LARGE.values(), ids=LARGE.keys())
+def test_a_large_pod_that_waits_is_set_aside_and_told_why(change: Any) -> None:
+    found = kept(change(pod("p")))
     assert len(orjson.dumps(found)) < LARGEST // 4
     said = read(found)
     assert not said.pods
-    assert [TEXT in one.reason for one in said.set_aside] == [True]
+    assert [WHY in one.reason for one in said.set_aside] == [True]
 
 
 def test_a_share_of_a_gpu_is_still_held() -> None:
@@ -114,7 +116,25 @@ def test_a_large_pod_group_keeps_its_queue_and_what_runs_in_it() -> None:
     found = read(pod("p", node="n", phase="Running"), pod("q"), groups=[large])
     assert [one.key.name for one in found.pods] == ["p"]
     assert found.group_by_key[found.groups[0].key].queue == "q"
-    assert any(TEXT in one.reason for one in found.set_aside)
+    assert any(WHY in one.reason for one in found.set_aside)
+
+
+@pytest.mark.parametrize("change", LARGE.values(), ids=LARGE.keys())
+def test_an_outline_has_the_types_of_the_api(change: Any) -> None:
+    """All that reads pods goes by these, and a pod is not read in one place only."""
+    small = t.pod(pod("p", node="n", phase="Running"))
+    found = kept(change(small))
+    for part in ("metadata", "spec", "status"):
+        for key, value in found[part].items():
+            assert value is None or isinstance(value, type(small[part].get(key, value))), key
+
+
+def test_a_large_object_of_another_kind_is_set_aside() -> None:
+    store = Store()
+    item = {"metadata": {"name": "c", "namespace": "ns"}, "spec": {"devices": {"config": TOLERATIONS}}}
+    store.put(item)
+    assert store.get(("ns", "c")) is None
+    assert store.listed() == [{"setAside": WHY, "metadata": item["metadata"]}]
 
 
 def test_an_object_of_the_whole_cluster_is_kept_whole() -> None:
