@@ -12,12 +12,12 @@ import pytest
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import MOST_WRITES, BackgroundWriter
+from kai_cp.kube.api.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
-from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
 from kai_cp.kube.scheduler.reports import REWRITE_SECONDS, Lately, Reporter
 from kai_cp.reader import parse
@@ -72,6 +72,31 @@ def test_a_clock_that_is_set_back_holds_nothing_for_longer() -> None:
     assert lately.get("early") is None
     lately.put("late")
     assert lately.get("late") is not None
+
+
+def test_warnings_of_one_namespace_are_no_flood_in_any_process() -> None:
+    """Binder and controllers meet a fault again, and say it when the namespace has its next turn."""
+    api: Any = Listener()
+    clock, writer = Clock(), BackgroundWriter(1)
+    recorder = Recorder(api, writer, "test", clock=clock, quota=EventQuota(clock))
+
+    def say_all(kind: str = "Warning") -> list[tuple[str, str]]:
+        for i in range(FLOOD):
+            recorder.say(pod(f"p{i}"), r.PODS, kind, "Bad", "no owner")
+        other = pod("victim")
+        other["metadata"]["namespace"] = "victim"
+        recorder.say(other, r.PODS, "Warning", "Bad", "no owner")
+        assert writer.drain(PATIENCE_SECONDS)
+        return list(api.written)
+
+    once = say_all()
+    assert once.count(("ns", "Bad")) == MOST_EVENTS
+    assert once.count(("ns", "EventsLeftOut")) == once.count(("victim", "Bad")) == 1
+    assert say_all() == once
+    clock.now += WINDOW_SECONDS
+    assert say_all().count(("ns", "Bad")) == 2 * MOST_EVENTS
+    assert say_all("Normal").count(("ns", "Bad")) == FLOOD, "what is no fault is told as it happens"
+    writer.stop()
 
 
 def within(namespace: str, item: Object, **spec: Any) -> Object:

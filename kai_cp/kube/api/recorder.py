@@ -11,6 +11,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.transport import Transport
@@ -18,13 +19,18 @@ from kai_cp.kube.api.transport import Transport
 REMEMBERED: Final = 500_000
 """Events; more than a large cluster has pods (350,000), as each cycle asks for all that wait, in turn."""
 
+LEFT_OUT: Final = (
+    "warnings about this and further objects of the namespace come later: it has "
+    f"{MOST_EVENTS} in {WINDOW_SECONDS:g} s at most"
+)
+
 
 class Recorder:
     """Writes events about objects for one component.
 
     The last event about an object is remembered by reason family, so repeating it costs nothing. After a
     restart the equal name makes the server refuse the repetition. What the writer dropped is forgotten, and
-    so said again.
+    so said again. With a ``quota`` so are the warnings beyond it, when their caller meets the fault again.
     """
 
     def __init__(
@@ -34,7 +40,9 @@ class Recorder:
         component: str,
         *,
         clock: Callable[[], float] = time.time,
+        quota: EventQuota | None = None,
     ) -> None:
+        self._quota = quota
         self._transport = transport
         self._writer = writer
         self._component = component
@@ -64,8 +72,16 @@ class Recorder:
         with self._lock:
             if not again and self._said.get(key) == (reason, message):
                 return
+            quota = self._quota if kind == "Warning" else None
+            late = quota is not None and quota.admit(about, resource) is not None
+            left_out = list(quota.left_out()) if quota is not None and late else []
             changed = key in self._said
-            self._said.put(key, (reason, message))
+            if not late:
+                self._said.put(key, (reason, message))
+        for first in left_out:
+            self.say(first.about, first.resource, "Normal", "EventsLeftOut", LEFT_OUT)
+        if late:
+            return
         body = api_objects.event(
             about,
             resource,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.access import BINDER_LEASE
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import KubeError
+from kai_cp.kube.api.event_quota import EventQuota
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
@@ -126,7 +128,7 @@ def _binder(
 ) -> Binder:
     """The binder with its steps in the order in which they prepare a pod (9.2)."""
     pods = stores[r.PODS]
-    recorder = Recorder(transport, writer, "binder")
+    recorder = Recorder(transport, writer, "binder", quota=EventQuota(time.time))
     claims = Claims(transport)
     volumes = Volumes(
         transport, stores[r.VOLUME_CLAIMS], stores[r.VOLUMES], stores[r.STORAGE_CLASSES], options

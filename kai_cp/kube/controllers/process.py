@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from kai_cp.kube.api.access import CONTROLLERS_LEASE, ControllerName, Process, Verb, listed
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.event_quota import EventQuota
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.transport import Transport, configuration
@@ -96,7 +98,7 @@ def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     registry = CollectorRegistry()
     RequestMetrics(registry, transport, writer)
     show_leadership(registry, CONTROLLERS_LEASE, lease)
-    recorder = Recorder(transport, writer, "kai-cp-controllers")
+    recorder = Recorder(transport, writer, "kai-cp-controllers", quota=EventQuota(time.time))
     factories: dict[str, Factory] = {name: CONTROLLERS[name] for name in setup.controllers}
     host = Host(factories, transport, recorder, registry, setup.options, lost=life.lease_lost)
     listen(parts, LISTEN_ADDRESS, service.listen_address, probes(registry, host.informers.silent, host.hung))

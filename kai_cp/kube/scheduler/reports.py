@@ -13,12 +13,12 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import KubeError
+from kai_cp.kube.api.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.api.promises import promises
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.cache import ClusterCache
-from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.staleness import stale_groups
 from kai_cp.reader.times import seconds_of
