@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from kai_cp.json_types import Json, Object
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.api_objects import labels_of
 from kai_cp.kube.api.errors import ApiError, NotGranted
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
@@ -97,12 +98,11 @@ class OwnerLookup:
         with self._lock:
             found = list(self._labelled.get((namespace, key, labels[key]), {}).values())
         for raw in found:
-            try:
-                pod = item_of(raw, "v1", "Pod")
-            except GroupingError:
-                continue
-            if labels.items() <= pod.labels.items():
-                yield pod
+            if labels.items() <= labels_of(raw).items():
+                try:
+                    yield item_of(raw, "v1", "Pod")
+                except GroupingError:
+                    continue
 
     def has_priority_class(self, name: str) -> bool:
         """Whether a PriorityClass exists."""

@@ -51,16 +51,19 @@ def _revision(workload: Workload) -> Item:
 def _grouped_by_pod(workload: Workload, revision: Item) -> bool:
     """Whether the revision's pods already have groups of their own."""
     namespace = workload.pod.namespace
-    named = [
-        pod.annotations[keys.POD_GROUP]
-        for pod in workload.reads.pods(namespace, {_REVISION: revision.name})
-        if keys.POD_GROUP in pod.annotations
-    ]
-    if not named or len(set(named)) < len(named):
-        return False
-    if len(named) > 1:
-        return True
-    group = workload.reads.pod_group(namespace, named[0])
+    named: set[str] = set()
+    # Two pods of one group answer it: each of thousands of pods asks.
+    for pod in workload.reads.pods(namespace, {_REVISION: revision.name}):
+        if keys.POD_GROUP not in pod.annotations:
+            continue
+        name = pod.annotations[keys.POD_GROUP]
+        if name in named:
+            return False
+        named.add(name)
+    if len(named) != 1:
+        return bool(named)
+    [only] = named
+    group = workload.reads.pod_group(namespace, only)
     if group is None:
         return False
     owners = (group.get("metadata") or {}).get("ownerReferences") or [{}]
@@ -68,7 +71,7 @@ def _grouped_by_pod(workload: Workload, revision: Item) -> bool:
     if kind in ("Revision", "Pod"):
         return bool(kind == "Pod")
     raise GroupingError(
-        f"PodGroup {namespace}/{named[0]}",
+        f"PodGroup {namespace}/{only}",
         "metadata.ownerReferences",
         "neither the revision nor a pod owns it, so nothing says how its pods are grouped",
     )

@@ -6,9 +6,15 @@ import sys
 from collections import Counter
 from copy import deepcopy
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from kai_cp.workloads.items import item_of
+from kai_cp.workloads.kinds import DEFAULT
+from kai_cp.workloads.settings import GroupingSettings
+from kai_cp.workloads.shapes.knative import knative
+from kai_cp.workloads.workload import Workload
 from tests.support.workloads import GANG, RAY, chain, grouped, kubeflow, made, pod
 
 SEGMENT = "kai.scheduler/segment-size"
@@ -41,6 +47,21 @@ def pytorch(
     for one in documents[1:] if on_pods is not None else ():
         one["metadata"]["annotations"] = {SEGMENT: on_pods}
     return documents
+
+
+def test_a_pod_of_a_revision_looks_at_two_others_at_most() -> None:
+    """All of a revision with thousands of pods looked at all of them."""
+    revision = made("serving.knative.dev/v1", "Revision", "hello-1")
+    labels = {"serving.knative.dev/revision": "hello-1"}
+    there = {"pod-group-name": "pg-hello-1"}
+    others = (item_of(pod(f"hello-{i}", labels=labels, annotations=there), "v1", "Pod") for i in range(100))
+    reads = Mock()
+    reads.owner.return_value = owner = item_of(revision, "serving.knative.dev/v1", "Revision")
+    reads.pods.return_value = others
+    own = item_of(pod("hello-new", labels=labels), "v1", "Pod")
+    found = knative(Workload(own, owner, (owner,), DEFAULT, reads, GroupingSettings()))
+    assert found.group.owner == owner.reference
+    assert len(list(others)) == 98
 
 
 def test_a_worker_beyond_the_replicas_is_in_no_segment() -> None:

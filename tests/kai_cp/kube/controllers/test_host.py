@@ -23,6 +23,7 @@ from kai_cp.kube.controllers.owners import OwnerLookup
 from kai_cp.kube.controllers.podgrouper import grouping_settings
 from kai_cp.kube.controllers.process import access
 from kai_cp.kube.controllers.queue import Sums
+from kai_cp.workloads.items import Item, item_of
 from kai_cp.workloads.sums import MOST_NAMES
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.stub import PLURALS, StubServer
@@ -167,6 +168,31 @@ def test_names_that_are_gone_are_forgotten(server: StubServer) -> None:
         groups.put(one)
         groups.remove(one)
     assert sums.of("q")["requested"] == {"nvidia.com/gpu": 1000, "cpu": 500}
+    writer.stop()
+
+
+def test_only_pods_with_the_labels_are_read(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a thousand workers asks for the launcher of their job."""
+    transport, writer = server.transport("controllers"), BackgroundWriter(1)
+    recorder, options = Recorder(transport, writer, "test"), ControllerOptions()
+    context = Context(
+        transport, Informers(transport), recorder, CollectorRegistry(), options, lambda _keys: None
+    )
+    owners = OwnerLookup(context, grouping_settings(options), lambda _seen: None, "")
+    job = {"training.kubeflow.org/job-name": "j"}
+    for i in range(50):
+        owners.pod_store.put(pod(f"worker-{i}", labels=job))
+    wanted = {**job, "training.kubeflow.org/job-role": "launcher"}
+    owners.pod_store.put(pod("launcher", labels=wanted))
+    read: list[str] = []
+
+    def counted(raw: Object, *more: str) -> Item:
+        read.append(raw["metadata"]["name"])
+        return item_of(raw, *more)
+
+    monkeypatch.setattr("kai_cp.kube.controllers.owners.item_of", counted)
+    assert [one.name for one in owners.pods("team-a", wanted)] == ["launcher"]
+    assert read == ["launcher"]
     writer.stop()
 
 
