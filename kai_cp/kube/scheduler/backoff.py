@@ -13,6 +13,7 @@ from typing import Any, Final
 from kai_cp.json_types import Object
 from kai_cp.kube.api import names
 from kai_cp.kube.api.memory import Memory
+from kai_cp.reader.salvage import SET_ASIDE
 
 FIRST_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 300.0
@@ -92,8 +93,8 @@ class BindBackoff:
 
 
 def gated(pod: Object) -> Object:
-    """The pod, with our scheduling gate if it waits for a place."""
-    if pod["spec"].get("nodeName"):
+    """The pod, with our scheduling gate if it waits for a place; one that is set aside waits for none."""
+    if SET_ASIDE in pod or pod["spec"].get("nodeName"):
         return pod
     gates = [*(pod["spec"].get("schedulingGates") or ()), {"name": names.HELD_GATE}]
     # Readers cache objects by version, so the changed pod needs another one.

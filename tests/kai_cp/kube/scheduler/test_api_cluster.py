@@ -455,3 +455,22 @@ def test_a_decision_that_cannot_be_written_is_one_failed_decision(setup: Setup) 
     results = setup.apply(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
     assert [result.outcome for result in results] == ["done", "failed", "done"]
     assert results[1].message == 'metadata.annotations[gpu-fraction]: "half" is not a number'
+
+
+def test_a_pod_that_grows_too_large_while_it_is_held_stops_no_cycle(setup: Setup) -> None:
+    """Its owner may add tolerations at any time; whatever was decided about it, others are decided on."""
+    now = 1000.0
+    for _ in range(3):
+        setup.backoff.failed("uid-p0", now)
+    large = pod("p0")
+    large["spec"]["tolerations"] = [{"key": f"k{i}", "operator": "Exists"} for i in range(20_000)]
+    setup.server.put(r.PODS, large)
+    pods = setup.cache.stores[r.PODS]
+    until(lambda: pods.get(("ns", "p0")) is None)
+    assert pods.find(("ns", "p0")) is not None
+    shown = {one["metadata"]["name"]: one for one in setup.live.snapshot()["rawObjects"]["pods"]}
+    assert "setAside" in shown["p0"]
+    assert "spec" in shown["p1"]
+    setup.live.tidy()
+    setup.apply(Plan((bind("p1", "n"),)))
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "p1") is not None
