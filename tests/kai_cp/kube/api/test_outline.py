@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
@@ -11,6 +12,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.outline import LARGEST, OUTLINES, WHY
 from kai_cp.kube.api.store import Store
 from kai_cp.reader import parse
@@ -127,6 +129,16 @@ def test_an_outline_has_the_types_of_the_api(change: Any) -> None:
     for part in ("metadata", "spec", "status"):
         for key, value in found[part].items():
             assert value is None or isinstance(value, type(small[part].get(key, value))), key
+
+
+def test_every_store_of_a_process_keeps_outlines() -> None:
+    informers = Informers(Mock())
+    large = {"kind": "PodGroup", **with_spec(group(), subGroups=TOLERATIONS)}
+    for kind, item in ((r.PODS, LARGE["ports"](pod("p", node="n"))), (r.POD_GROUPS, large)):
+        store = informers.store(kind, fields="metadata.namespace=ns")
+        store.put(item)
+        assert len(store.all()) == 1
+        assert len(orjson.dumps(store.all())) < LARGEST // 4
 
 
 def test_a_large_object_of_another_kind_is_set_aside() -> None:
