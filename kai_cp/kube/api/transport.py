@@ -171,8 +171,8 @@ class Transport:
         """Objects (of the selector), page by page, each with the resource version to watch from.
 
         A page takes little more than its text, and has fewer objects where these are large: of one tenant's,
-        a thousand take 3 GB. Its objects are parsed one by one, as they take up to 20 times their text. Raises
-        ``NotReachable`` if something else answers.
+        a thousand take 3 GB. Its objects are parsed one by one, as they take up to 20 times their text.
+        Raises ``NotReachable`` if something else answers.
         """
         token, limit = "", PAGE
         while True:
