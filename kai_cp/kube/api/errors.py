@@ -59,6 +59,13 @@ class ApiError(KubeError):
         """A PodDisruptionBudget does not allow the eviction now."""
 
     @property
+    def not_found(self) -> bool:
+        """Whether the server says that there is no such object. A path that it does not serve is a 404 too,
+        as is a page of a proxy in plain text.
+        """
+        return self.status == 404 and self.reason == "NotFound"
+
+    @property
     def transient(self) -> bool:
         """Whether the same request may succeed later without a change on our side."""
         busy = self.status in (408, 429, 500, 502, 503, 504)

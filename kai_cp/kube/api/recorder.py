@@ -114,7 +114,7 @@ class Recorder:
         try:
             self._transport.create(resources.EVENTS, namespace, body)
         except ApiError as error:
-            if error.status == 404 or error.reason == "NamespaceTerminating":
+            if error.not_found or error.reason == "NamespaceTerminating":
                 return
             if error.status != 409:
                 raise

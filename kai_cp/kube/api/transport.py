@@ -383,7 +383,7 @@ class Transport:
         try:
             return retrying(once, self._backoff, what=f"{verb} {path}")
         except ApiError as error:
-            if absent and error.status == 404:
+            if absent and error.not_found:
                 return None
             raise
 
@@ -445,6 +445,10 @@ class Transport:
             said = {}
         if not isinstance(said, dict):
             said = {}
+        # The server itself says in plain text that it does not serve a path.
+        plain = response.headers.get("Content-Type", "").startswith("text/plain")
+        if response.status == 404 and said.get("kind") != "Status" and not plain:
+            return NotReachable(f"{method} {path}: something else answers: 404")
         message = str(said.get("message") or response.reason or "")
         if response.status == 401:
             if self._on_unauthorized is not None:

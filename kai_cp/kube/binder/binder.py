@@ -329,7 +329,7 @@ class Binder:
         except KubeError as error:
             if error.unknown:
                 begun.sent = time.monotonic()
-            elif isinstance(error, ApiError) and error.status == 404:
+            elif isinstance(error, ApiError) and error.not_found:
                 raise BindError("the pod is gone", final=True) from error
             raise
 

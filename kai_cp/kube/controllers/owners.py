@@ -182,7 +182,9 @@ class OwnerLookup:
         except ApiError as error:
             if error.status == 403:
                 raise Forbidden from None
-            raise
+            if error.status != 404:
+                raise
+            raw = None
         if raw is None:
             # The kind itself may be gone.
             self._served.forget(resource.api_version)

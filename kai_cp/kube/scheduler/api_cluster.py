@@ -284,7 +284,7 @@ class ApiCluster:
             return "conflict", "another BindRequest of the same name exists"
         if not isinstance(error, ApiError):
             raise error
-        if error.status == 404:
+        if error.not_found:
             return "gone", error.message
         if error.status == 409:
             return "conflict", "a BindRequest existed, and is gone"
@@ -358,7 +358,7 @@ class ApiCluster:
                 resources.PODS, meta["namespace"], body, name=meta["name"], subresource="eviction"
             )
         except ApiError as error:
-            if error.status == 404:
+            if error.not_found:
                 return None
             raise
         return self._look(pod) or {}

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from kai_cp.json_types import short_hash
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.lease import LeaderLease
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.transport import Transport
@@ -229,7 +230,12 @@ def _usage(
 def _config(transport: Transport, shard: str) -> dict[str, Any]:
     if not shard:
         return default_config()
-    found = transport.get(resources.SHARDS, "", shard)
+    try:
+        found = transport.get(resources.SHARDS, "", shard)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        found = None  # The kind is not served.
     if found is None:
         raise BadConfiguration(f"there is no SchedulingShard {shard!r}")
     return shard_config(found.get("spec") or {})

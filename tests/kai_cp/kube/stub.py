@@ -148,7 +148,9 @@ class StubServer:
         self.headers.append(dict(handler.headers.items()))
         fault = self.faults(method, handler.path)
         if fault is not None:
-            self._answer(handler, fault[0], {"kind": "Status", "message": "injected"}, fault[1])
+            reason = "NotFound" if fault[0] == 404 else ""
+            body = {"kind": "Status", "message": "injected", "reason": reason}
+            self._answer(handler, fault[0], body, fault[1])
         elif query.get("watch"):
             self._watch(handler, path, int(query.get("resourceVersion") or 0), query)
         else:

@@ -6,6 +6,8 @@ import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
@@ -15,6 +17,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import (
     ApiError,
     Gone,
+    KubeError,
     LeaseLost,
     NotGranted,
     NotReachable,
@@ -77,6 +80,34 @@ def test_an_answer_of_something_else_than_the_server_is_none(
     for ask in (lambda: api.get(r.PODS, "ns", "p"), lambda: api.list_pages(r.PODS)):
         with pytest.raises(NotReachable, match="something else answers"):
             ask()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "error"),
+    [
+        ("text/html", b"<html>no such page</html>", NotReachable),
+        ("application/json", b'{"message": "no route"}', NotReachable),
+        ("text/plain; charset=utf-8", b"404 page not found\n", ApiError),
+    ],
+)
+def test_only_the_server_says_that_an_object_is_gone(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch, kind: str, text: bytes, error: type[KubeError]
+) -> None:
+    """A proxy's page made the binder give up pods, and the scheduler forget orders."""
+    api = server.transport("binder", backoff=replace(QUICK, attempts=1))
+    answer = SimpleNamespace(status=404, reason="", headers={"Content-Type": kind})
+    client: Any = SimpleNamespace(update_params_for_auth=lambda *_: None)
+    client.call_api = lambda *_args, **_options: SimpleNamespace(response=answer)
+    monkeypatch.setattr(api, "_client", client)
+    monkeypatch.setattr(api, "_read", lambda _response, _most=None: text)
+    for ask in (
+        lambda: api.get(r.PODS, "ns", "p"),
+        lambda: api.delete(r.PODS, "ns", "p"),
+        lambda: api.list_pages(r.PODS),
+    ):
+        with pytest.raises(error) as told:
+            ask()
+        assert not (isinstance(told.value, ApiError) and told.value.not_found)
 
 
 def test_a_conflict_is_reported_at_once(server: StubServer) -> None:
