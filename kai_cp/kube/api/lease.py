@@ -6,6 +6,7 @@ The holder may write until its lease ends by its own clock, counted from *before
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import Final
 from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.errors import KubeError, LeaseLost
+from kai_cp.kube.api.store import version_of
 from kai_cp.kube.api.transport import Transport
 
 LOG = logging.getLogger(__name__)
@@ -68,6 +70,7 @@ class LeaderLease:
         self._until = 0.0
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
+        self._version = 0
         self._stopping = threading.Event()
 
     def fence(self) -> None:
@@ -81,7 +84,9 @@ class LeaderLease:
         return self._monotonic() < self._until
 
     def acquire(self) -> bool:
-        """Wait for the lease; False when told to stop before it is held."""
+        """Wait for the lease; False when told to stop before it is held. Raises :class:`LeaseLost` if the
+        server has an older state than before.
+        """
         LOG.info("waiting for the lease", extra={"lease": self._name, "identity": self._identity})
         while not self._stopping.is_set():
             if self._attempt():
@@ -93,7 +98,8 @@ class LeaderLease:
     def keep(self, lost: Callable[[], None]) -> None:
         """Renew until told to stop; call ``lost`` once the lease cannot be held any longer."""
         while not self._stopping.wait(self._period):
-            self._attempt()
+            with contextlib.suppress(LeaseLost):
+                self._attempt()
             if not self.held:
                 lost()
                 return
@@ -126,6 +132,9 @@ class LeaderLease:
         began = self._monotonic()
         try:
             held = self._take()
+        except LeaseLost:
+            self._until = 0.0
+            raise
         except KubeError as error:
             LOG.warning(
                 "the lease was neither taken nor renewed, and is tried again: if it goes on, see whether the "
@@ -155,9 +164,23 @@ class LeaderLease:
         return True
 
     def _read(self) -> Object | None:
-        """The lease, with a spec, which it need not have."""
+        """The lease, with a spec, which it need not have.
+
+        Raises :class:`LeaseLost` if it is older than before: etcd was restored from a backup, and a store
+        drops all news until their versions are those that it knows.
+        """
         lease = self._transport.get(resources.LEASES, self._namespace, self._name)
-        return None if lease is None else {**lease, "spec": lease.get("spec") or {}}
+        if lease is None:
+            return None
+        if version_of(lease) < self._version:
+            LOG.error(
+                "the API server has an older state than before, as after a restore from a backup, so this "
+                "process ends and reads everything again after its restart",
+                extra={"lease": self._name},
+            )
+            raise LeaseLost(f"lease {self._namespace}/{self._name} is older than before")
+        self._version = version_of(lease)
+        return {**lease, "spec": lease.get("spec") or {}}
 
     def _expired(self, lease: Object) -> bool:
         """Whether the lease was not renewed for its duration, by our own clock; the holder's clock is not

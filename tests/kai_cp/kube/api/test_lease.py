@@ -104,6 +104,32 @@ def test_a_lease_without_a_spec_is_free(server: StubServer) -> None:
     assert holder(server) == "first"
 
 
+def test_holder_and_waiting_process_end_when_etcd_is_restored_from_a_backup(server: StubServer) -> None:
+    """Versions go back, so their stores would drop all news, and the next leader would go by old ones."""
+    clock = Clock()
+    first, second = lease(server, "first", clock), lease(server, "second", clock)
+    assert first.acquire()
+    ended: list[LeaseLost] = []
+
+    def wait() -> None:
+        try:
+            second.acquire()
+        except LeaseLost as error:
+            ended.append(error)
+
+    lost = threading.Event()
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    threading.Thread(target=first.keep, args=(lost.set,), daemon=True).start()
+    until(lambda: len(server.requests("GET", "leases")) > 10)
+    server.objects[r.LEASES.path("kai-scheduler", "lease")]["metadata"]["resourceVersion"] = "1"
+    assert lost.wait(PATIENCE_SECONDS)
+    waiting.join(PATIENCE_SECONDS)
+    assert ended
+    with pytest.raises(LeaseLost):
+        first.fence()
+
+
 def test_another_process_took_it(server: StubServer) -> None:
     clock = Clock()
     first = lease(server, "first", clock)
