@@ -72,7 +72,7 @@ def test_standard_input_comes_first_where_a_file_has_the_name_of_the_pod_group(
         (["explain"], ["--all"]),
         (["what-if", "--drain", "n1"], ["n1", "n0"]),
         (["what-if", "--add-nodes", "n0=many"], ["many"]),
-        (["what-if", "--add-nodes", "n0=1000000"], ["1000000"]),
+        (["what-if", "--add-nodes", "n0=1000000"], ["1,000,000", "10,000"]),
         (["what-if", "--set-queue", "nope.gpu.limit=1"], ["nope"]),
         (["what-if", "--enable", "preemt"], ["preemt", "preempt"]),
         (["what-if", "--stop", "pod/default/x,pod/default/z"], ["default/z"]),
