@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from kai_cp.standard_streams import open_closed
+from kai_cp.starting import started
 
 _SOLVE: Final = "solve"
 """The worker imports the engine, while this process imports what parses the options and shows the answer."""
@@ -13,18 +13,17 @@ _SOLVE: Final = "solve"
 
 def main() -> None:
     """Run the command line, and end with its status."""
-    open_closed()
-    try:
-        if sys.argv[1:2] == [_SOLVE]:
-            from kai_cp.worker import ENGINE, warm_up
+    sys.exit(started(_run))
 
-            warm_up(ENGINE)
-        from kai_cp.cli.app import run
 
-        status = run()
-    except KeyboardInterrupt:  # Before there was anything to show.
-        status = 130
-    sys.exit(status)
+def _run() -> int:
+    if sys.argv[1:2] == [_SOLVE]:
+        from kai_cp.worker import ENGINE, warm_up
+
+        warm_up(ENGINE)
+    from kai_cp.cli.app import run
+
+    return run()
 
 
 if __name__ == "__main__":

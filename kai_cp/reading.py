@@ -63,7 +63,7 @@ def read(
     unknown = sorted(set(usage or ()) - snapshot.queue_by_name.keys())
     if unknown:
         raise UnreadableSnapshot(
-            f"{label_of(source)}: --usage names queue {unknown[0]}, which the snapshot does not have."
+            f"{label_of(source)}: --usage names queue {unknown[0]}, which the snapshot does not have"
         )
     return snapshot, given.sha256
 

@@ -102,7 +102,7 @@ def _result(source: Source, reply: Reply) -> SolvingResult:
     if reply.end == "late" and reply.answer is None:
         return SolvingResult(source, None, f"{source.path}: {_LATE}", end=reply.end)
     if reply.end == "interrupted" and reply.answer is None:
-        return SolvingResult(source, None, f"{source.path}: interrupted before it was read", end=reply.end)
+        return SolvingResult(source, None, f"{source.path}: it was not read", end=reply.end)
     if reply.end != "failed":
         return SolvingResult(source, reply.answer, end=reply.end)
     if reply.answer is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from kai_cp.cli.common import (
     source_or_exit,
     usage_or_exit,
 )
+from kai_cp.cli.help import HelpfulCommand
 from kai_cp.cli.options import (
     SEARCH,
     SHOWN,
@@ -42,7 +43,17 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command()
+class _OneOrAll(HelpfulCommand):
+    """Refuses words without a target before anything is read."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing and (ctx.params["target"] is None) != ctx.params["everything"]:
+            fail("name one pod group, pod or workload, such as job/team-a/train, or give --all", WRONG_USAGE)
+        return rest
+
+
+@app.command(cls=_OneOrAll)
 def explain(
     snapshot: SnapshotArgument,
     target: Annotated[
@@ -102,8 +113,6 @@ def explain(
     from kai_cp.explain.draft import Draft
     from kai_cp.explain.text import as_of, lines
 
-    if (target is None) == (not everything):
-        fail("name one pod group, pod or workload, such as job/team-a/train, or give --all", WRONG_USAGE)
     missing = snapshot != STDIN and not Path(snapshot).exists()
     if missing and target is not None and Path(target).exists():
         fail(f"the snapshot comes first: kai-cp explain {target} {snapshot}", WRONG_USAGE)

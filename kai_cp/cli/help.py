@@ -122,6 +122,12 @@ class HelpfulCommand(_Page, TyperCommand):
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **{**attributes, "rich_markup_mode": None})
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. Its caller's ``obj``, if there is one, comes first, once the words are read."""
+        if ctx.obj is not None:
+            ctx.obj()
+        return super().invoke(ctx)
+
 
 class HelpfulGroup(_Page, TyperGroup):
     """A command that does something itself and has further ones below it, with this help."""

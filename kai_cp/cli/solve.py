@@ -167,7 +167,7 @@ def solve(
     if any(result.interrupted for result in results):
         undone = len(inputs) - len(results)
         if undone:
-            complain(f"interrupted: {undone} of {len(inputs)} inputs were not looked at")
+            complain(f"{undone} of {len(inputs)} inputs were not looked at")
         raise typer.Exit(INTERRUPTED)
     if missing or any(result.problem for result in results):
         raise typer.Exit(BAD_INPUT)
@@ -184,7 +184,7 @@ def _answers(
             try:
                 data = files.read(files.STDIN, most_bytes) if source.path == files.STDIN else None
             except OSError as problem:
-                yield SolvingResult(source, None, f"standard input: {problem.strerror or problem}.")
+                yield SolvingResult(source, None, f"standard input: {problem.strerror or problem}")
                 continue
             result = solved(worker, task(source, data), watch)
             yield result

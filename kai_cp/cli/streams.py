@@ -78,6 +78,8 @@ def guarded(body: Callable[[], object]) -> int:
             f"Please report it with what {DEBUG_VARIABLE}=1 shows."
         )
         status = BUG
+    if status == INTERRUPTED:
+        complain("interrupted")
     return status
 
 

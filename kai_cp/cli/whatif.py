@@ -37,14 +37,26 @@ _POLICY: Final = "Operations on queues, actions and time"
 _WORK: Final = "Operations on workloads"
 _ASKED: Final = "What is asked"
 _ARGUMENTS: Final = "kai_cp.arguments"
+_QUESTIONS: Final = ("until_settled", "least", "bound")
+"""Options that ask something without a change; those that change something are lists."""
 
 
 class _Ordered(HelpfulCommand):
-    """Keeps the words of the command line: operations apply in the order in which they stand."""
+    """Keeps the words of the command line: operations apply in the order in which they stand. Refuses words
+    that ask nothing before anything is read.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_ARGUMENTS] = list(args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing and not any(
+            value for name, value in ctx.params.items() if isinstance(value, list | tuple) or name in _QUESTIONS
+        ):
+            fail(
+                "name a change, such as --drain NODE, or what is asked: --until-settled, --least, --bound",
+                WRONG_USAGE,
+            )
+        return rest
 
 
 def _option(name: str, metavar: str, text: str, panel: str) -> Any:
@@ -190,11 +202,6 @@ def what_if(
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
-    if not (ops or until_settled or bound or least):
-        fail(
-            "name a change, such as --drain NODE, or what is asked: --until-settled, --least, --bound",
-            WRONG_USAGE,
-        )
     cycles = Cycles(settings, usage_or_exit(usage))
     try:
         found, after_ = whatif(

@@ -139,7 +139,7 @@ def decisions_or_exit(source: Path | bytes) -> tuple[Mapping[str, Any], Plan]:
         document = load_document(source, RECORD)
         return document, from_json(document)
     except OtherContent as problem:
-        fail(f"{str(problem).removesuffix('.')}; name the file with the decisions", BAD_INPUT)
+        fail(f"{problem}; name the file with the decisions", BAD_INPUT)
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
     except BadDecisions as error:
@@ -163,7 +163,7 @@ def _plan(
             if decisions is None:
                 recorded(snapshot)
     except OSError as error:
-        fail(f"{snapshot}: {error.strerror or error}.", BAD_INPUT)
+        fail(f"{snapshot}: {error.strerror or error}", BAD_INPUT)
     except BadDecisions:
         given = _decided(snapshot, settings, instant, usage)  # a snapshot without decisions
     with within(settings.limits.read_seconds, decisions or snapshot):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from difflib import get_close_matches
-from typing import Any
+from difflib import SequenceMatcher
+from typing import Any, Final
 
 import orjson
 
 from kai_cp.explain.raw import alive, group_of, key_of, name_of
 from kai_cp.json_types import Object
+
+_ALIKE: Final = 0.5
+"""Names that are at least so much alike, of 1, are near."""
 
 
 class BadOperation(ValueError):
@@ -120,8 +123,14 @@ def clone(item: Any) -> Any:
 
 def nearest(name: str, names: list[str]) -> str:
     """``; the nearest: ...`` with the names most like it; if none is, ``; there are ...`` with some."""
-    if close := get_close_matches(name, names, 3, 0.5):
-        return f"; the nearest: {', '.join(close)}"
+    matcher = SequenceMatcher(b=name)
+
+    def likeness(other: str) -> float:
+        matcher.set_seq1(other)
+        return matcher.ratio() if matcher.quick_ratio() >= _ALIKE else 0.0
+
+    if close := sorted((-like, other) for other in names if (like := likeness(other)) >= _ALIKE)[:3]:
+        return f"; the nearest: {', '.join(other for _, other in close)}"
     some = sorted(names)[:3]
     more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
     return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(some)}{more}" if some else ""

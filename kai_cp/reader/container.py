@@ -74,7 +74,7 @@ def sources(inputs: Iterable[str | Path]) -> list[Source]:
         if value != STDIN and folder.is_dir():
             inside = sorted(p for p in folder.iterdir() if p.is_file() and p.name.endswith(SUFFIXES))
             if not inside:
-                raise UnreadableSnapshot(f"{value}: the directory holds no {', '.join(SUFFIXES)} file.")
+                raise UnreadableSnapshot(f"{value}: the directory holds no {', '.join(SUFFIXES)} file")
             paths += map(str, inside)
         else:
             paths.append(value)
@@ -153,7 +153,7 @@ def load_document(source: str | Path | bytes, entry: str) -> Any:
     try:
         return document.value(text)
     except document.BadJson as problem:
-        raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text)}.") from None
+        raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text)}") from None
 
 
 def _found(source: str | Path | bytes, max_bytes: int, entry: str = ENTRY) -> tuple[bytearray, str]:
@@ -168,7 +168,7 @@ def _found(source: str | Path | bytes, max_bytes: int, entry: str = ENTRY) -> tu
         # A zip is read from its end, so a stream is taken whole first.
         return _text(io.BytesIO(files.read(source, max_bytes)), label, max_bytes, entry), label
     except OSError as problem:
-        raise UnreadableSnapshot(f"{label}: {problem.strerror or problem}.") from None
+        raise UnreadableSnapshot(f"{label}: {problem.strerror or problem}") from None
 
 
 def _text(file: IO[bytes], label: str, max_bytes: int, wanted: str) -> bytearray:
@@ -176,35 +176,35 @@ def _text(file: IO[bytes], label: str, max_bytes: int, wanted: str) -> bytearray
     start = file.read(2)
     file.seek(0)
     if not start:
-        raise UnreadableSnapshot(f"{label}: it is empty.")
+        raise UnreadableSnapshot(f"{label}: it is empty")
     try:
         if start == _ZIP:
             with zipfile.ZipFile(file) as archive, archive.open(_entry(archive, label, wanted)) as entry:
                 return _read(entry, label, max_bytes)
         if label.endswith(".zip"):
-            raise UnreadableSnapshot(f"{label}: this is not a zip file.")
+            raise UnreadableSnapshot(f"{label}: this is not a zip file")
         if start == _GZIP:
             with gzip.GzipFile(fileobj=file) as entry:
                 return _read(entry, label, max_bytes)
         if label.endswith(".gz"):
-            raise UnreadableSnapshot(f"{label}: this is not a gzip file.")
+            raise UnreadableSnapshot(f"{label}: this is not a gzip file")
         return _read(file, label, max_bytes)
     except _BROKEN as problem:
-        raise UnreadableSnapshot(f"{label}: the archive is damaged or cut short ({problem}).") from None
+        raise UnreadableSnapshot(f"{label}: the archive is damaged or cut short ({problem})") from None
 
 
 def _entry(archive: zipfile.ZipFile, label: str, wanted: str) -> zipfile.ZipInfo:
     for info in archive.infolist():
         if info.filename == wanted:
             return info
-    raise OtherContent(f"{label}: the zip has no entry {wanted}.")
+    raise OtherContent(f"{label}: the zip has no entry {wanted}")
 
 
 def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
     text = bytearray()
     while chunk := stream.read(_CHUNK):
         if len(text) + len(chunk) > max_bytes:
-            raise UnreadableSnapshot(f"{label}: unpacked, it is larger than the limit of {max_bytes} bytes.")
+            raise UnreadableSnapshot(f"{label}: unpacked, it is larger than the limit of {max_bytes} bytes")
         text += chunk
     return text.removeprefix(codecs.BOM_UTF8)
 
@@ -227,13 +227,13 @@ def _too_much(text: bytes | bytearray | memoryview, memory_bytes: int, *, whole:
 def _loaded(text: bytearray, label: str, memory_bytes: int, *, whole: bool) -> Loaded:
     too_much = _too_much(text, memory_bytes, whole=whole)
     if too_much:
-        raise UnreadableSnapshot(f"{label}: {too_much}.")
+        raise UnreadableSnapshot(f"{label}: {too_much}")
     try:
         raw = document.read(text, lambda item: _too_much(item, memory_bytes, whole=True))
     except document.BadJson as problem:
-        raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text, _CUT_BY_KAI)}.") from None
+        raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text, _CUT_BY_KAI)}") from None
     if raw is None or not isinstance(raw.get(document.OBJECTS), dict):
-        raise OtherContent(f"{label}: this is not a KAI snapshot: it has no rawObjects.")
+        raise OtherContent(f"{label}: this is not a KAI snapshot: it has no rawObjects")
     return Loaded(raw, hashlib.sha256(text).hexdigest())
 
 

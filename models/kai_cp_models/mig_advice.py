@@ -25,7 +25,7 @@ from kai_cp_models.reasons import NOT_FOR_CAPACITY
 from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.snapshot import Node, Snapshot
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 
 _PROFILE: Final = re.compile(re.escape(MIG_PREFIX) + r"(\d+)g\.(\d+)gb")
 _EIGHTHS: Final = 8
@@ -281,7 +281,7 @@ class _Model:
         found = _Solved(0, {}, {})
         for _ in range(2 if cut else 1):
             solver.parameters.max_time_in_seconds = max(0.0, ends - time.monotonic())
-            status = solver.solve(model)
+            status = run(solver, model)
             if time.monotonic() > ends:
                 raise TimeoutError
             if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

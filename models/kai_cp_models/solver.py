@@ -7,8 +7,11 @@ it. A long-lived process calls ``load`` at its start instead.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from importlib.abc import Loader
 from importlib.util import LazyLoader, find_spec, module_from_spec
@@ -17,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 _NAME: Final = "ortools.sat.python.cp_model"
 _UNUSED: Final = "pandas"
+_STOP_SECONDS: Final = 0.05
+"""A search that is about to begin is stopped again after this time."""
 
 
 class _WithoutPandas(Loader):
@@ -70,3 +75,26 @@ else:
 def load() -> None:
     """Import it now."""
     cp_model.CpModel  # noqa: B018  # To ask for anything in it runs it.
+
+
+def run(
+    solver: cp_model.CpSolver,
+    model: cp_model.CpModel,
+    callback: cp_model.CpSolverSolutionCallback | None = None,
+) -> cp_model.CpSolverStatus:
+    """Solve the model; Ctrl-C ends the search and is raised, as in other code.
+
+    CP-SAT's own handler would end the search as the end of its time does, and leave none behind.
+    """
+    solver.parameters.catch_sigint_signal = False
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return solver.solve(model, callback)
+    with ThreadPoolExecutor(1) as pool:  # Python sees no signal while its main thread is inside CP-SAT.
+        search = pool.submit(solver.solve, model, callback)
+        try:
+            return search.result()
+        finally:
+            while not search.done():
+                solver.stop_search()
+                wait((search,), _STOP_SECONDS)

@@ -36,7 +36,7 @@ def test_a_directory_is_its_one_snapshot_and_none_or_two_are_told(tmp_path: Path
     done = run(*line)
     assert (done.returncode, done.stderr) == (
         1,
-        f"kai-cp: {folder}: the directory holds no .json, .json.gz, .zip file.\n",
+        f"kai-cp: {folder}: the directory holds no .json, .json.gz, .zip file\n",
     )
     shutil.copy(DEMO, folder / "a.json")
     assert run(*line).returncode == 0
@@ -56,7 +56,7 @@ def test_a_mark_of_the_byte_order_is_no_part_of_the_json(tmp_path: Path) -> None
 def test_an_empty_file_is_told_to_be_empty(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     done = run("inspect", tmp_path / name)
-    assert (done.returncode, done.stderr) == (1, f"kai-cp: {tmp_path / name}: it is empty.\n")
+    assert (done.returncode, done.stderr) == (1, f"kai-cp: {tmp_path / name}: it is empty\n")
 
 
 def test_a_small_snapshot_that_could_not_be_written_is_not_looked_for(tmp_path: Path) -> None:

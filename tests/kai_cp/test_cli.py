@@ -219,7 +219,7 @@ class TestSolve:
         assert "nothing to change" not in done.stdout
         assert "no plan found in" in done.stdout.splitlines()[0]
 
-    def test_ctrl_c_in_the_first_second_is_no_traceback(self) -> None:
+    def test_ctrl_c_in_the_first_second_is_one_line_and_no_traceback(self) -> None:
         command = [sys.executable, "-X", "importtime", "-m", "kai_cp", "solve", DEMO]
         process = subprocess.Popen(command, stdout=-1, stderr=-1, start_new_session=True)
         assert process.stderr is not None
@@ -229,6 +229,17 @@ class TestSolve:
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         assert b"Traceback" not in errors
+        assert (process.returncode, b"kai-cp: interrupted\n" in errors) == (130, True)
+
+    @pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit(130)])
+    def test_a_command_that_ctrl_c_ends_says_so(
+        self, capsys: pytest.CaptureFixture[str], raised: BaseException
+    ) -> None:
+        def interrupted() -> None:
+            raise raised
+
+        assert guarded(interrupted) == 130
+        assert capsys.readouterr().err == "kai-cp: interrupted\n"
 
     def test_a_full_disk_is_a_sentence(self) -> None:
         with Path("/dev/full").open("wb") as full:

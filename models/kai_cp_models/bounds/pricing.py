@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kai_cp_models.bounds.problem import WHOLE, Bin, BinItem
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 
 SCALE = 16
 """Steps per milli-GPU of value in the integer objective."""
@@ -82,7 +82,7 @@ class Pricing:
         solver.parameters.relative_gap_limit = 1e-4
         solver.parameters.random_seed = 0
         keep = _Patterns(counts, len(self._items))
-        status = solver.solve(model, keep)
+        status = run(solver, model, keep)
         worst = float(self._bin.devices * WHOLE * SCALE)
         bound = worst if status == cp_model.UNKNOWN else min(worst, solver.best_objective_bound)
         return PricedPatterns(bound / SCALE, tuple(keep.found[-3:]))

@@ -22,7 +22,7 @@ from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 
 MOST_SETS: Final = 8
 """The most blocking sets that are named."""
@@ -69,7 +69,7 @@ class Work:
         # Of the linear relaxation of all rows few cells are decided at once; of many it takes too long.
         limits.linearization_level = 2 if len(model.cells.nodes) <= _FEW_CELLS else 1
         limits.cut_level = 0
-        status = solver.solve(model.cp)
+        status = run(solver, model.cp)
         self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
         self.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
         return status
@@ -404,7 +404,7 @@ class _LeastSets:
         if work.left <= 0:
             return None
         solver = solver_for(work.left)
-        status = solver.solve(self._cp)
+        status = run(solver, self._cp)
         work.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
         if status != cp_model.OPTIMAL:
             work.left = min(work.left, 0.0) if status != cp_model.INFEASIBLE else work.left

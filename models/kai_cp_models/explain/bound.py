@@ -16,7 +16,7 @@ from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, Pod
 from kai_cp_models.snapshot import Snapshot
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 
 _MOST_INCREMENTS: Final = 1_000
 """The most increments of one pod group that are looked at."""
@@ -52,7 +52,7 @@ def gpu_bound(snapshot: Snapshot, seconds: float, workers: int = 1) -> GpuBound:
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = max(0.01, seconds)
     solver.parameters.num_workers = workers
-    status = solver.solve(model.cp)
+    status = run(solver, model.cp)
     if status == cp_model.OPTIMAL:
         return GpuBound((running + round(solver.objective_value)) / MILLI, True, True)
     if status == cp_model.FEASIBLE:

@@ -24,7 +24,7 @@ from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 
 _PODS: Final = 1_000_000_000
 """Cost of one pod, in milli-GPUs: fewest pods first, then fewest GPUs."""
@@ -103,7 +103,7 @@ class Repair(Feasibility):
             if left <= 0:
                 return
             solver = solver_for(left)
-            status = solver.solve(self.cp)
+            status = run(solver, self.cp)
             if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 return
             found = self._read(solver)

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from kai_cp_models.budget import DETERMINISTIC_TIME_WORK, LEAST_SECONDS, LOAD_WORK, Allowance
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 
 Linear: TypeAlias = "cp_model.LinearExpr | int"
 """A linear expression over the variables of a model; all coefficients are integers."""
@@ -91,7 +91,7 @@ def solve(
     if seconds < inf:
         parameters.max_time_in_seconds = max(seconds, LEAST_SECONDS)
     started = time.monotonic()
-    status = solver.solve(model)
+    status = run(solver, model)
     taken = time.monotonic() - started
     SOLVING.seconds += taken
     done = DETERMINISTIC_TIME_WORK * solver.response_proto.deterministic_time

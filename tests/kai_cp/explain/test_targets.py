@@ -10,7 +10,7 @@ import pytest
 
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.targets import AskedName, owned_groups, target_of
-from kai_cp.kube.plugin.main import _with_namespace
+from kai_cp.kube.plugin.command import _with_namespace
 from tests.kai_cp.explain.clusters import cluster
 from tests.kai_cp.test_cli import run
 from tests.support.tiny import node, pod

@@ -98,6 +98,7 @@ def test_a_file_that_is_no_snapshot_is_refused_in_one_sentence(data: bytes, word
     with pytest.raises(UnreadableSnapshot, match=words) as caught:
         load(data, max_bytes=50_000)
     assert "\n" not in str(caught.value)
+    assert not str(caught.value).endswith("."), "as every other error"
 
 
 def test_a_corrupt_zip_entry_is_refused() -> None:

@@ -1,13 +1,25 @@
-"""The standard streams with which a process began closed (``>&-`` in a shell, a daemon)."""
+"""How a program begins: with all standard streams, and with imports that Ctrl-C may end."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 
-def open_closed() -> None:
-    """Give closed streams their numbers back, before another file gets them.
+def started(body: Callable[[], int]) -> int:
+    """The status of ``body``, which imports what it needs and tells of its own ends."""
+    _open_closed()
+    try:
+        return body()
+    except KeyboardInterrupt:  # Before there was anything that could tell of it.
+        print("kai-cp: interrupted", file=sys.stderr)
+        return 130
+
+
+def _open_closed() -> None:
+    """Give streams that began closed (``>&-`` in a shell, a daemon) their numbers back, before another file
+    gets them.
 
     What is written to the output then fails as it does for every program, complaints are dropped, and
     ``sys.stdin`` stays None.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 
 from kai_cp.kube.plugin import take
-from kai_cp.kube.plugin.main import parsed, run
+from kai_cp.kube.plugin.command import parsed, run
 from kai_cp.reading import loaded
 from kai_cp_models.settings import Settings
 from tests.kai_cp.kube.stub import StubServer
@@ -41,3 +43,24 @@ def test_a_wrong_word_is_answered_with_the_words_there_are(
 ) -> None:
     assert run(words.split()) == 2
     assert capsys.readouterr().err == f"kai-cp: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("explain", 2, "name one pod group"),
+        ("what-if", 2, "name a change"),
+        ("queues --nothing", 2, "No such option: --nothing"),
+        ("diff --nothing x.json", 2, "No such option: --nothing"),
+        ("explain -h", 0, "Usage: kubectl kai-cp explain"),
+    ],
+)
+def test_words_are_read_before_the_cluster_is_asked(
+    words: str, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked(_cluster: take.ClusterChoice) -> NoReturn:
+        pytest.fail("the cluster was asked")
+
+    monkeypatch.setattr(take, "_transport", asked)
+    assert run(words.split()) == status
+    assert said in "".join(capsys.readouterr())

@@ -1,0 +1,45 @@
+"""How CP-SAT is run: Ctrl-C is raised, and is not the end of a search."""
+
+from __future__ import annotations
+
+import os
+import signal
+from itertools import combinations
+
+import pytest
+
+from kai_cp_models.solver import cp_model, run
+
+
+def ruler(marks: int) -> cp_model.CpModel:
+    """The shortest ruler with all distances different, which takes very long to prove."""
+    model = cp_model.CpModel()
+    at = [model.new_int_var(0, marks**2, "") for _ in range(marks)]
+    for before, after in zip(at, at[1:], strict=False):
+        model.add(before < after)
+    model.add_all_different([after - before for before, after in combinations(at, 2)])
+    model.minimize(at[-1])
+    return model
+
+
+class Interrupting(cp_model.CpSolverSolutionCallback):
+    """Presses Ctrl-C at the first solution."""
+
+    def on_solution_callback(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_search_and_is_raised_each_time() -> None:
+    for _ in range(2):
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_time_in_seconds = 60
+        with pytest.raises(KeyboardInterrupt):
+            run(solver, ruler(14), Interrupting())
+
+
+def test_a_search_without_ctrl_c_ends_by_itself() -> None:
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    assert run(solver, ruler(5)) == cp_model.OPTIMAL
+    assert solver.objective_value == 11
