@@ -156,11 +156,14 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
 def selected_or_exit(
     selection: Selection, document: Mapping[str, Any], snapshot: str, *, alone: bool = True
 ) -> None:
-    """Name what matches nothing in a selection; a queue that the only snapshot lacks ends the program."""
+    """Name what matches nothing in a selection. A queue that the only snapshot lacks, or a pod group of which
+    its answer has nothing, ends the program; a namespace may be empty.
+    """
+    groups = selection.unused_groups(document, snapshot)
     unknown = selection.unknown_queues(document, snapshot)
-    for sentence in (*selection.unused(document, snapshot), *unknown):
+    for sentence in (*selection.unused_namespaces(document, snapshot), *groups, *unknown):
         complain(sentence)
-    if unknown and alone:
+    if alone and (groups or unknown):
         raise typer.Exit(WRONG_USAGE)
 
 

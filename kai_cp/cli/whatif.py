@@ -50,7 +50,9 @@ class _Ordered(HelpfulCommand):
         ctx.meta[_ARGUMENTS] = list(args)
         rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing and not any(
-            value for name, value in ctx.params.items() if isinstance(value, list | tuple) or name in _QUESTIONS
+            value
+            for name, value in ctx.params.items()
+            if isinstance(value, list | tuple) or name in _QUESTIONS
         ):
             fail(
                 "name a change, such as --drain NODE, or what is asked: --until-settled, --least, --bound",

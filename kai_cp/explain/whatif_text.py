@@ -45,7 +45,7 @@ def _difference(document: Json) -> list[str]:
     if waiting := _waiting(document):
         found += _part("Waiting", _listed(waiting) + which)
     found += _part(
-        "Stopped",
+        "Evicted",
         f"{plural(diff['lostBefore'], 'pod')} before, {diff['lostAfter']} after; "
         f"moved {diff['movedBefore']} before, {diff['movedAfter']} after",
     )

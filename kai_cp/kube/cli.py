@@ -222,7 +222,8 @@ def migrate(
 ) -> None:
     """Say what to install in place of a KAI installation, and what differs; changes nothing.
 
-    Exit status: 0 printed, 1 a file is bad, 2 wrong usage, 3 the cluster does not answer.
+    Exit status: 0 printed, 1 a file is bad, or something was not understood (what was is printed), 2 wrong
+    usage, 3 the cluster does not answer.
 
     Examples:
     kai-cp migrate
@@ -250,6 +251,8 @@ def migrate(
             write(as_yaml([found.to_json()]))
         case MigrationFormat.TEXT:
             write(told(found))
+    if found.unread:
+        fail(f"not understood: {'; '.join(found.unread)}", BAD_INPUT)
 
 
 @app.command("demo-cluster")

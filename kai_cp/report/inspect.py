@@ -128,7 +128,7 @@ def _queues(queues: Sequence[Document], resource: str) -> Section:
                 str(queue["waitingPodGroups"] or ""),
             )
         )
-    numbers = ("Quota", "Limit", "Weight", "Fair share", "Allocated", "Priority", "Waiting")
+    numbers = ("Quota", "Limit", "Weight", "Fair share", "Used", "Priority", "Waiting")
     return Section(
         f"Queues, in {unit}",
         ("Queue", *numbers),

@@ -384,6 +384,13 @@ class TestSolve:
         ]
         assert run(command, DEMO, "--now", NOW, "--namespace", "default", "--group", "giant").stderr == ""
 
+    @pytest.mark.parametrize("command", ["solve", "inspect", "pending"])
+    @pytest.mark.parametrize(("option", "status"), [("--group", 2), ("--namespace", 0)])
+    def test_a_group_that_is_not_there_is_wrong_usage_and_a_namespace_may_be_empty(
+        self, command: str, option: str, status: int
+    ) -> None:
+        assert run(command, DEMO, "--now", NOW, option, "gaint").returncode == status
+
     @pytest.mark.parametrize("option", [("--group", "detector"), ("--queue", "vision")])
     def test_evictions_belong_also_to_those_that_they_are_for(self, option: tuple[str, str]) -> None:
         told = document(run("evictions", DEMO, "--now", NOW, *option, "-o", "json").stdout)["evictions"]

@@ -204,13 +204,15 @@ def test_the_command_reads_files_and_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "kai.yaml"
     file.write_text(yaml.safe_dump_all([config(admission={"gpuSharing": True}), shard(), {"kind": "Pod"}]))
     done = run("migrate", file)
-    assert done.returncode == 0
+    said = "kai-cp: not understood: kai.yaml: a Pod is neither Config, SchedulingShard nor Helm values\n"
+    assert (done.returncode, done.stderr) == (1, said)
     assert "--gpu-sharing-enabled" in done.stdout
     assert "# Not understood" in done.stdout
     assert run("migrate", file, "-o", "json").stdout.startswith("{")
     assert run("migrate", file, "-o", "yaml").stdout.startswith("schema: migration/1\n")
     pool = tmp_path / "values.yaml"
     pool.write_text("global: {nodeSelector: {pool: infra}}\n")
+    assert run("migrate", pool).returncode == 0
     for form in ("text", "yaml"):
         assert "nodeSelector:\n" in (told := run("migrate", pool, "-o", form).stdout)
         assert told.count("pool: infra") == 2

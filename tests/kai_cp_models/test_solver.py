@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -15,7 +15,7 @@ def ruler(marks: int) -> cp_model.CpModel:
     """The shortest ruler with all distances different, which takes very long to prove."""
     model = cp_model.CpModel()
     at = [model.new_int_var(0, marks**2, "") for _ in range(marks)]
-    for before, after in zip(at, at[1:], strict=False):
+    for before, after in pairwise(at):
         model.add(before < after)
     model.add_all_different([after - before for before, after in combinations(at, 2)])
     model.minimize(at[-1])

@@ -1,4 +1,4 @@
-"""The command line of ``kubectl-kai_cp``: options of kubectl, then a command of ``kai-cp`` on the live cluster."""
+"""The words of ``kubectl-kai_cp``: options of kubectl, then a command of ``kai-cp`` on the live cluster."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ import pytest
 from kai_cp.explain import document
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.text import _fixes, describe, fix_lines, lines
+from kai_cp.explain.text import RULES, _fixes, _proof, describe, fix_lines, lines
+from kai_cp_models.explain.families import ORDER
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
@@ -253,3 +254,18 @@ def test_kinds_that_were_not_tried_are_told_as_kinds_of_fixes() -> None:
     entry: dict[str, Any] = {"fixes": [], "noFix": late}
     said = "not tried for lack of time: stop, two kinds together; a larger --budget tries more"
     assert " ".join(" ".join(_fixes(entry)).split()) == f"Fixes none was tried {said}"
+
+
+def test_rules_that_leave_no_plan_are_told_in_words() -> None:
+    sets = [["action:consolidation", "fragmentation", "room:gpu"], ["limit:q.gpu"]]
+    entry: dict[str, Any] = {"reason": "", "proof": "proved", "blocking": sets, "minimal": True}
+    assert _proof({**entry, "notInvolved": ["room:cpu"]}) == (
+        "no plan is possible with: consolidation off, each pod on one node, free GPUs; "
+        "nor with: the limit of q.gpu; not involved: free CPUs"
+    )
+    alone = {**entry, "blocking": [["taint"]], "minimal": False, "notInvolved": []}
+    assert _proof(alone) == "no plan is possible with: taints (perhaps not all of them are needed)"
+
+
+def test_each_rule_has_words() -> None:
+    assert list(RULES) == list(ORDER)

@@ -28,7 +28,7 @@ def text(pods: list[str]) -> str:
 
 def test_one_is_told_as_one() -> None:
     said = text(["ns/a"])
-    assert "Stopped  1 pod before, 0 after" in said
+    assert "Evicted  1 pod before, 0 after" in said
     assert "settled after 1 cycle\n" in said
     assert "no scheduler has more than 1 GPU in use" in said
 
