@@ -318,7 +318,7 @@ class TestSolve:
         (tmp_path / "small.yaml").write_text("max_snapshot_bytes: 1000\n")
         line = f"{sys.executable} -m kai_cp solve - --config {tmp_path}/small.yaml {redirection}"
         done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (1, f"kai-cp: {words}.\n")
+        assert (done.returncode, done.stderr) == (1, f"kai-cp: {words}\n")
 
     def test_table_answers_in_its_first_line_and_names_everyone(self, solved: dict[str, Any]) -> None:
         done = run("solve", DEMO, "--now", NOW, "--all", *AMPLE)
