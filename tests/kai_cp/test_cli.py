@@ -379,7 +379,7 @@ class TestSolve:
             "kai-cp: --namespace defualt: demo-cluster has nothing of that name that waits or changes; "
             "the nearest: default",
             "kai-cp: --group default/gaint: demo-cluster has nothing of that name that waits or changes; "
-            "the nearest: default/giant, default/legacy, default/chat-api",
+            "the nearest: default/giant, default/legacy, default/ablation",
             "kai-cp: --queue: demo-cluster has no queue resaerch; the nearest: research",
         ]
         assert run(command, DEMO, "--now", NOW, "--namespace", "default", "--group", "giant").stderr == ""
