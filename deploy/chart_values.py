@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -23,7 +23,17 @@ _DNS: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 DnsLabel = Annotated[str, Field(pattern=f"^{_DNS}$")]
 """Name of a namespace and the like."""
 DnsLabelOrEmpty = Annotated[str, Field(pattern=f"^({_DNS})?$")]
-_KEY: Final = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+DnsNameOrEmpty = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]
+_LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+Label = Annotated[str, Field(pattern=f"^{_LABEL}$")]
+"""Value of a label."""
+LabelOrEmpty = Annotated[str, Field(pattern=f"^({_LABEL})?$")]
+_KEY: Final = f"([a-z0-9.-]{{1,253}}/)?{_LABEL}"
+_LABELLED: Final[dict[str, JsonValue]] = {f"^{_KEY}$": {"type": "string", "pattern": f"^({_LABEL})?$"}}
+Labels = Annotated[
+    dict[str, str],
+    Field(json_schema_extra={"additionalProperties": False, "patternProperties": _LABELLED}),
+]
 Port = Annotated[int, Field(ge=1, le=65_535)]
 Free = dict[str, Any]
 """A fragment of a Kubernetes object, put into the manifest as it is."""
@@ -51,11 +61,21 @@ class Values(BaseModel):
 class Image(Values):
     """The image of every process; GPU reservation pods run the same one."""
 
-    registry: Annotated[str, Field(description="Registry host; empty: the node's default.")] = ""
+    registry: Annotated[
+        str,
+        Field(description="Registry host; empty: the node's default.", pattern=r"^[A-Za-z0-9._:/-]*$"),
+        Field(json_schema_extra={"not": {"pattern": "://"}}),
+    ] = ""
     repository: Annotated[
         str, Field(description="Repository.", pattern=r"^[a-z0-9]+([._/-]+[a-z0-9]+)*$")
     ] = "kai-cp"
-    tag: Annotated[str, Field(description="Tag; empty: the chart's appVersion. A digest beats it.")] = ""
+    tag: Annotated[
+        str,
+        Field(
+            description="Tag; empty: the chart's appVersion. A digest beats it.",
+            pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
+        ),
+    ] = ""
     digest: Annotated[
         str, Field(description="Digest, the way to pin an image.", pattern=r"^(sha256:[0-9a-f]{64})?$")
     ] = ""
@@ -72,7 +92,9 @@ class Requests(Values):
 
 
 OURS: Final = r"^(app\.kubernetes\.io/(name|instance|version|managed-by|component)|helm\.sh/chart|kai-cp/.*)$"
-NOT_OURS: Final = Field(json_schema_extra={"patternProperties": {OURS: False}})
+NOT_OURS: Final = Field(
+    json_schema_extra={"additionalProperties": False, "patternProperties": {OURS: False, **_LABELLED}}
+)
 """The chart writes these labels itself, and a key that is there twice is an error."""
 
 
@@ -92,11 +114,11 @@ class Placement(Values):
     tolerations: Annotated[list[Free], Field(description="Taints it accepts.")] = []
     affinity: Annotated[Free, Field(description="Affinity; empty: replicas prefer different nodes.")] = {}
     topologySpreadConstraints: Annotated[list[Free], Field(description="Spread over zones.")] = []
-    priorityClassName: Annotated[str, Field(description="PriorityClass of the pods.")] = (
+    priorityClassName: Annotated[DnsNameOrEmpty, Field(description="PriorityClass of the pods.")] = (
         "system-cluster-critical"
     )
     podAnnotations: Annotated[dict[str, str], Field(description="Annotations of the pods.")] = {}
-    podLabels: Annotated[dict[str, str], Field(description="Further labels of the pods."), NOT_OURS] = {}
+    podLabels: Annotated[Labels, Field(description="Further labels of the pods."), NOT_OURS] = {}
 
 
 class Process(Placement):
@@ -117,7 +139,10 @@ class Scheduler(Process):
         requests=Requests(cpu="1", memory="512Mi"), limits=Requests(memory="2Gi")
     )
     schedulePeriod: Annotated[
-        str, Field(description="Least time between cycles under load.", pattern=r"^([0-9.]+(ms|s|m|h))+$")
+        str,
+        Field(
+            description="Least time between cycles under load.", pattern=r"^([0-9]+([.][0-9]+)?(ms|s|m|h))+$"
+        ),
     ] = "1s"
     settings: Annotated[
         EngineSettings,
@@ -147,7 +172,7 @@ class Binder(Process):
 class Scaling(Values):
     """Pods that make a cluster autoscaler act (node-scale-adjuster)."""
 
-    namespace: Annotated[str, Field(description="Their namespace.", min_length=1)] = "kai-scale-adjust"
+    namespace: Annotated[DnsLabel, Field(description="Their namespace.")] = "kai-scale-adjust"
     create: Annotated[
         bool,
         Field(description="Create the namespace and the account. KAI creates them where it is installed."),
@@ -159,7 +184,10 @@ class Controllers(Process):
 
     enabled: Annotated[
         list[ControllerName],
-        Field(description="What runs, in place of KAI's part of the same name; empty: nothing is installed."),
+        Field(
+            description="What runs, in place of KAI's part of the same name; empty: nothing is installed.",
+            json_schema_extra={"uniqueItems": True},
+        ),
     ] = []
     resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(
         requests=Requests(cpu="250m", memory="256Mi"), limits=Requests(memory="1Gi")
@@ -211,10 +239,8 @@ class Reservation(Values):
         bool, Field(description="Make their account and role. Leave it false where KAI is installed.")
     ] = False
     serviceAccountName: Annotated[DnsLabel, Field(description="Their account.")] = "kai-resource-reservation"
-    appLabel: Annotated[str, Field(description="Their label `app`.", min_length=1)] = (
-        "kai-resource-reservation"
-    )
-    runtimeClassName: Annotated[str, Field(description="Runtime class of these pods.")] = ""
+    appLabel: Annotated[Label, Field(description="Their label `app`.")] = "kai-resource-reservation"
+    runtimeClassName: Annotated[DnsNameOrEmpty, Field(description="Runtime class of these pods.")] = ""
 
 
 class Shard(Values):
@@ -225,10 +251,12 @@ class Shard(Values):
         Field(description="Name, a part of object names.", pattern=r"^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$"),
     ]
     nodePool: Annotated[
-        str, Field(description="Value of the node-pool label served; empty: nodes without the label.")
+        LabelOrEmpty,
+        Field(description="Value of the node-pool label served; empty: nodes without the label."),
     ] = ""
     schedulingShard: Annotated[
-        str, Field(description="SchedulingShard object whose configuration is taken; empty: defaults.")
+        DnsNameOrEmpty,
+        Field(description="SchedulingShard object whose configuration is taken; empty: defaults."),
     ] = ""
     resources: Annotated[
         Resources | None, Field(description="CPU and memory, instead of the scheduler's.")
@@ -265,21 +293,21 @@ class ServiceMonitor(Values):
     interval: Annotated[str, Field(description="How often metrics are read.", pattern=r"^[0-9]+(s|m)$")] = (
         "30s"
     )
-    labels: Annotated[dict[str, str], Field(description="Labels that your Prometheus selects.")] = {}
+    labels: Annotated[Labels, Field(description="Labels that your Prometheus selects.")] = {}
 
 
 class PrometheusRule(Values):
     """Alerts for the Prometheus operator."""
 
     enabled: Annotated[bool, Field(description="Make a PrometheusRule with the alerts.")] = False
-    labels: Annotated[dict[str, str], Field(description="Labels that your Prometheus selects.")] = {}
+    labels: Annotated[Labels, Field(description="Labels that your Prometheus selects.")] = {}
 
 
 class Dashboards(Values):
     """ConfigMaps for Grafana's sidecar."""
 
     enabled: Annotated[bool, Field(description="Make the four dashboards.")] = False
-    labels: Annotated[dict[str, str], Field(description="Label that the sidecar looks for.")] = {
+    labels: Annotated[Labels, Field(description="Label that the sidecar looks for.")] = {
         "grafana_dashboard": "1"
     }
     annotations: Annotated[dict[str, str], Field(description="Annotations, for example the folder.")] = {}
@@ -384,9 +412,13 @@ class ChartValues(Values):
     queueLabelKey: Annotated[str, Field(description="Label that names the queue.", pattern=f"^{_KEY}$")] = (
         "kai.scheduler/queue"
     )
-    nameOverride: Annotated[str, Field(description="Instead of the chart's name in object names.")] = ""
-    fullnameOverride: Annotated[str, Field(description="Instead of the whole prefix of object names.")] = ""
-    commonLabels: Annotated[dict[str, str], Field(description="Labels of every object."), NOT_OURS] = {}
+    nameOverride: Annotated[
+        DnsLabelOrEmpty, Field(description="Instead of the chart's name in object names.")
+    ] = ""
+    fullnameOverride: Annotated[
+        DnsLabelOrEmpty, Field(description="Instead of the whole prefix of object names.")
+    ] = ""
+    commonLabels: Annotated[Labels, Field(description="Labels of every object."), NOT_OURS] = {}
     image: Annotated[Image, Field(description="The image of every process.")] = Image()
     imagePullSecrets: Annotated[
         list[dict[str, str]], Field(description="Secrets to pull it with, as `- name: NAME`.")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 DEPLOY: Final = Path(__file__).parent
 ROOT: Final = DEPLOY.parent
@@ -33,7 +33,7 @@ BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 sys.path.insert(0, str(DEPLOY))
 
 from chart_rights import rights  # noqa: E402
-from chart_values import ChartValues  # noqa: E402
+from chart_values import ChartValues, Resources  # noqa: E402
 from dashboards import DASHBOARDS, document  # noqa: E402
 
 from kai_cp.kube.admission.options import RegistrationOptions  # noqa: E402
@@ -45,10 +45,37 @@ def defaults() -> dict[str, Any]:
     return ChartValues().model_dump(exclude_none=True)
 
 
+def _needed(model: BaseModel) -> Iterator[tuple[str, list[str]]]:
+    """By model, the values that the templates cannot do without: Helm takes those out that are set to null.
+
+    They can without quantities, maps and lists (no shards: no scheduler), and texts that may be empty.
+    """
+    names = []
+    for name, _, value in _fields(model):
+        if isinstance(value, BaseModel) and not isinstance(value, Resources):
+            yield from _needed(value)
+            names.append(name)
+        elif value and isinstance(value, (int, str)) and not _may_be_empty(type(model), name):
+            names.append(name)
+    yield type(model).__name__, names
+
+
+def _may_be_empty(model: type[BaseModel], name: str) -> bool:
+    """Whether the field is a text that may be empty."""
+    try:
+        model(**{name: ""})
+    except ValidationError:
+        return False
+    return True
+
+
 def schema() -> str:
     """``values.schema.json``: JSON Schema, with the references resolved where Helm needs none."""
     made = ChartValues.model_json_schema()
     made = {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "Values of kai-cp"}
+    for name, needed in _needed(ChartValues()):
+        if needed:
+            (made["$defs"].get(name) or made)["required"] = needed
     # Helm adds `global` to the values of a chart that is a part of another one.
     made["properties"]["global"] = {"type": "object", "description": "Ignored."}
     return json.dumps(made, indent=2, ensure_ascii=False) + "\n"

@@ -204,10 +204,47 @@ def test_every_value_of_a_wrong_type_is_refused_by_name() -> None:
         ("scheduler.settings.objective.goals", ["threshold + moved_pods"]),
         ("scheduler.settings.defrag.goal", "rack"),
         ("scheduler.settings.defrag.windows", ["Fry 02:00-05:00"]),
+        ("scheduler.podLabels", {"a b": "c"}),
+        ("monitoring.serviceMonitor.labels", {"a": "b c"}),
+        ("commonLabels", {"a": "b" * 64}),
+        ("fullnameOverride", "Foo_Bar"),
+        ("image.tag", "a b"),
+        ("image.registry", "https://registry.example"),
+        ("scheduler.schedulePeriod", "..s"),
+        ("controllers.scaling.namespace", "A b"),
+        ("controllers.enabled", ["podgrouper", "podgrouper"]),
+        ("shards", [{"name": "a", "nodePool": "a b"}]),
+        # Helm takes out what is null: what the templates need is missed by its name.
+        ("scheduler", None),
+        ("scheduler.replicas", None),
+        ("scheduler.schedulePeriod", None),
+        ("schedulerName", None),
+        ("monitoring.dashboards", None),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(path: str, value: Any) -> None:
     assert path.rpartition(".")[2] in refused(nested(path, value))
+
+
+def test_null_takes_away_what_need_not_be_there() -> None:
+    """All at once: what is empty by default, and what may be empty."""
+    switched_on = dict(leaves(FULL))
+    values = FULL
+    paths = [path for path, value in leaves(DEFAULTS) if not value and path not in switched_on]
+    for path in (*paths, "scheduler.resources", "binder.priorityClassName", "nodePoolLabelKey"):
+        values = nested(path, None, values)
+    assert len(paths) > 40
+    made = template(values)
+    assert "<nil>" not in made
+    assert "null" not in re.findall(r"[^ ]+$", made.split("kind: CustomResourceDefinition")[0], re.MULTILINE)
+
+
+def test_a_release_with_dots_has_names_that_services_may_have() -> None:
+    for release in ("a.b.c", "a" * 39 + "." + "b" * 13, "x" * 53):
+        made = objects(template(FULL, release))
+        names = [item["metadata"]["name"] for item in made if item["kind"] == "Service"]
+        assert names
+        assert all(re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name) for name in names), names
 
 
 def test_settings_as_a_settings_file_has_them_are_accepted() -> None:

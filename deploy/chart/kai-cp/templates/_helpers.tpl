@@ -1,12 +1,12 @@
-{{- /* Prefix of the names of objects in the release's namespace. */ -}}
+{{- /* Prefix of the names of objects in the release's namespace. A release's name may have dots, a Service's may not. */ -}}
 {{- define "kai-cp.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 40 | trimAll "-" -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- .Release.Name | replace "." "-" | trunc 40 | trimAll "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | replace "." "-" | trunc 40 | trimAll "-" -}}
 {{- end -}}
 {{- end -}}
 
