@@ -69,6 +69,7 @@ class Attacker:
         containers = [{"name": "c", "image": "none", "resources": {"limits": needs, "requests": needs}}]
         notes = {**({"pod-group-name": group} if group else {}), **more.pop("annotations", {})}
         meta = {"name": name, "annotations": notes, "labels": more.pop("labels", {})}
+        meta["ownerReferences"] = more.pop("owners", [])
         spec = {"schedulerName": "kai-scheduler", "containers": containers, **more}
         self.api.create(r.PODS, self.namespace, {"metadata": meta, "spec": spec})
 

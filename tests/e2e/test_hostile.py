@@ -18,6 +18,7 @@ from tests.e2e.cycles import cycles_until_bound, snapshot
 from tests.e2e.hostile import ATTACKS, Attack, Attacker, devices
 from tests.e2e.nonsense import READ, Nonsense, served
 from tests.e2e.proxy import Fault, FaultyProxy
+from tests.e2e.workloads import Workloads
 from tests.e2e.world import Program, World
 
 
@@ -214,6 +215,44 @@ def test_orders_of_one_tenant_hold_no_other_up(
 
         world.until(lambda: running() == 200, "the attacker's pods run")
         assert len(sent()) == 200, "none is sent twice"
+
+
+def test_large_pods_and_names_that_are_paths_harm_no_other_tenant(
+    world: World, attacker: Attacker, control_plane: ControlPlane
+) -> None:
+    """Pods of 1 MiB, owners that are a watch to read, and ConfigMaps that are another tenant's pod."""
+    world.add_nodes(4)
+    queue = world.add_queue()
+    scheduler = world.scheduler()
+    made = Workloads(world, queue)
+    with FaultyProxy(control_plane) as proxy:
+        grouper = made.start("--controllers=podgrouper", url=proxy.url)
+        binder = world.binder(url=proxy.url)
+        world.add_gang("victim", queue, 4)
+        world.until(lambda: len(world.running("victim")) == 4, "the victim runs")
+        attacker.group("attack")
+        tolerations = [{"key": "k" * 63, "operator": "Equal", "value": f"{i:063}"} for i in range(6000)]
+        for i in range(6):
+            attacker.pod(f"large-{i}", "attack", tolerations=tolerations)
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "?watch=1", "uid": "u"}
+        for i in range(20):
+            attacker.pod(f"owned-{i}", owners=[{**owner, "controller": True}])
+        config = f"../../{world.namespace}/pods/victim-0?x="
+        notes = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": config}
+        attacker.pod("shares", "attack", annotations=notes)
+        world.until(lambda: attacker.told("Pod", "large-0", "more than 524288 bytes"), "it is told")
+        world.until(lambda: attacker.told("Pod", "shares", "ConfigMap"), "the binder gives up")
+        read = "/replicasets/%3Fwatch%3D1"
+        world.until(lambda: any(path.endswith(read) for _, _, path in proxy.seen), "the owner is looked for")
+        deleted = [path for _, method, path in proxy.seen if method == "DELETE"]
+        assert not [path for path in deleted if f"/namespaces/{world.namespace}/" in path]
+        scheduler.kill()
+        world.scheduler()
+        made.pod("alone")
+        world.until(lambda: len(world.running()) == 5, "a pod that needs a group gets it, and runs")
+        assert len(world.running("victim")) == 4
+        assert binder.poll() is None
+        assert grouper.poll() is None
 
 
 def test_half_sent_requests_keep_no_probe_out_and_no_gang_waiting(world: World) -> None:
