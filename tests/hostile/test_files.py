@@ -343,9 +343,9 @@ def test_closed_input_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         (gzip.compress(b"0" * 5_000_000), "larger than 1000000 bytes"),
         (gzip.compress(b"{}")[:-5], "damaged or cut short"),
         (b"{}", "damaged or cut short"),
-        (gzip.compress(b'{"case": "a"}'), "no answers"),
-        (gzip.compress(b'{"case": "a", "decisions": [5]}'), "no answers"),
-        (gzip.compress(b"[" * 100_000), "no answers"),
+        (gzip.compress(b'{"case": "a"}'), "not answers"),
+        (gzip.compress(b'{"case": "a", "decisions": [5]}'), "not answers"),
+        (gzip.compress(b"[" * 100_000), "not answers"),
     ],
 )
 def test_hostile_answers_of_others_are_one_sentence(
@@ -367,7 +367,7 @@ def test_other_documents_are_no_answers(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("text", ["{", '{"decisions": [5]}', '{"decisions": [], "timings": 5}'])
 def test_hostile_documents_of_others_are_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "case.json").write_text(text)
-    with pytest.raises(peers.UnreadableAnswers, match=r"case\.json: these are no answers"):
+    with pytest.raises(peers.UnreadableAnswers, match=r"case\.json: these are not answers"):
         peers.directory(tmp_path)
 
 
