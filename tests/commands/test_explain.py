@@ -105,7 +105,7 @@ def test_a_bad_file_to_add_is_bad_input(snapshot: Path, tmp_path: Path, text: st
 def test_a_bad_snapshot_is_bad_input(tmp_path: Path, command: str) -> None:
     path = tmp_path / "snapshot.json"
     path.write_text("{")
-    done = run(command, path, *(["--all"] if command == "explain" else []), "--now", NOW)
+    done = run(command, path, "--all" if command == "explain" else "--bound", "--now", NOW)
     assert (done.returncode, done.stdout) == (BAD_INPUT, "")
     assert "Traceback" not in done.stderr
 
