@@ -156,14 +156,11 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
 def selected_or_exit(
     selection: Selection, document: Mapping[str, Any], snapshot: str, *, alone: bool = True
 ) -> None:
-    """Name what matches nothing in a selection. A queue that the only snapshot lacks, or a pod group of which
-    its answer has nothing, ends the program; a namespace may be empty.
-    """
-    groups = selection.unused_groups(document, snapshot)
+    """Name what matches nothing in a selection; a queue that the only snapshot lacks ends the program."""
     unknown = selection.unknown_queues(document, snapshot)
-    for sentence in (*selection.unused_namespaces(document, snapshot), *groups, *unknown):
+    for sentence in (*selection.unused(document, snapshot), *unknown):
         complain(sentence)
-    if alone and (groups or unknown):
+    if unknown and alone:
         raise typer.Exit(WRONG_USAGE)
 
 

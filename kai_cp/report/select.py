@@ -29,24 +29,21 @@ class Selection:
             if name not in document["queues"]
         ]
 
-    def unused_namespaces(self, document: Document, snapshot: str) -> list[str]:
-        """A sentence for every namespace of which the answer has nothing."""
-        known = sorted({group.partition("/")[0] for group in _groups(document)})
-        return [
-            _nothing("--namespace", name, snapshot, known)
-            for name in self.namespaces
-            if _is_empty(Selection(namespaces=(name,)).of(document))
-        ]
-
-    def unused_groups(self, document: Document, snapshot: str) -> list[str]:
-        """A sentence for every pod group of which the answer has nothing."""
-        known = _groups(document)
-        plain = sorted({group.partition("/")[2] for group in known})
-        return [
-            _nothing("--group", name, snapshot, known if "/" in name else plain)
-            for name in self.groups
-            if _is_empty(Selection(groups=(name,)).of(document))
-        ]
+    def unused(self, document: Document, snapshot: str) -> list[str]:
+        """A sentence for every namespace and pod group of which the answer has nothing."""
+        entries = [*map(_decided, document["decisions"]), *map(_listed, document["unscheduled"])]
+        groups = sorted({group for group, _ in entries})
+        spaces, plain = (sorted({group.partition("/")[i] for group in groups}) for i in (0, 2))
+        said = []
+        for option, chosen, known in (
+            *((f"--namespace {name}", Selection(namespaces=(name,)), spaces) for name in self.namespaces),
+            *((f"--group {g}", Selection(groups=(g,)), groups if "/" in g else plain) for g in self.groups),
+        ):
+            part = chosen.of(document)
+            if not part["decisions"] and not part["unscheduled"]:
+                near = nearest(option.partition(" ")[2], known)
+                said.append(f"{option}: {snapshot} has nothing of that name that waits or changes{near}")
+        return said
 
     def of(self, document: Document) -> dict[str, Any]:
         """The requested part of the document, which is marked as a part (``selected``); everything by
@@ -107,21 +104,6 @@ class Selection:
             and (not self.namespaces or namespace in self.namespaces)
             and (not self.groups or group in self.groups or name in self.groups)
         )
-
-
-def _groups(document: Document) -> list[str]:
-    """The pod groups of which the answer has something."""
-    entries = (*map(_decided, document["decisions"]), *map(_listed, document["unscheduled"]))
-    return sorted({group for group, _ in entries})
-
-
-def _is_empty(part: Document) -> bool:
-    return not part["decisions"] and not part["unscheduled"]
-
-
-def _nothing(option: str, name: str, snapshot: str, known: list[str]) -> str:
-    near = nearest(name, known)
-    return f"{option} {name}: {snapshot} has nothing of that name that waits or changes{near}"
 
 
 def _pod(decision: Document) -> tuple[str, str]:

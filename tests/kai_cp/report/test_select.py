@@ -40,14 +40,11 @@ def test_the_group_that_loses_a_pod_has_its_eviction_too() -> None:
 
 
 def test_the_nearest_names_follow_a_group_and_a_namespace_of_which_the_answer_has_nothing() -> None:
-    asked = Selection(groups=("ns/xx", "v"), namespaces=("sn",))
-    assert asked.unused_namespaces(ANSWER, "s") == [
+    assert Selection(groups=("ns/xx", "v"), namespaces=("sn",)).unused(ANSWER, "s") == [
         "--namespace sn: s has nothing of that name that waits or changes; the nearest: ns",
-    ]
-    assert asked.unused_groups(ANSWER, "s") == [
         "--group ns/xx: s has nothing of that name that waits or changes; the nearest: ns/x, ns/v, ns/w",
     ]
-    told = Selection(groups=("xx",)).unused_groups(ANSWER, "s")
+    told = Selection(groups=("xx",)).unused(ANSWER, "s")
     assert told == ["--group xx: s has nothing of that name that waits or changes; the nearest: x"]
 
 
