@@ -7,7 +7,7 @@ ways to decide, the best one stands.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -25,11 +25,11 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
 from kai_cp_models.pods import GroupKey, Pod
-from kai_cp_models.policy import ActionName
 from kai_cp_models.refusal import Refusal
 
 
@@ -43,7 +43,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         runs += _never_worse(cycle, policy, parts.pop(0), len(parts))
     if policy.own_queue or not runs:
         _offer(cycle, policy)
-    _record(cycle, policy.name, runs, time.monotonic() - started)
+    _record(cycle, policy, runs, time.monotonic() - started)
 
 
 def _offer(cycle: Cycle, policy: EvictionPolicy) -> None:
@@ -254,8 +254,23 @@ def _commit(run: ActionRun) -> None:
         cycle.admitted(action, ask.group.key, ask.pods)
 
 
-def _record(cycle: Cycle, action: ActionName, runs: Sequence[ActionRun], seconds: float) -> None:
+def _finished(run: ActionRun, ledger: Ledger) -> Iterator[StageResult]:
+    """The stages of the run with the values of the finished plan, which led to ``ledger``: what is left over
+    may give lost pods places after all. A goal that this changes is not proved, nor are those after it.
+    """
+    found, alike = run.found, True
+    plan = run.disruption(ledger, found.ranked, found.asks)
+    costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in run.goals.every))
+    for stage in found.stages:
+        value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
+        alike &= value == stage.objective
+        bound = stage.bound if alike else 0.0
+        yield replace(stage, objective=value, bound=bound, proved=alike and stage.proved)
+
+
+def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], seconds: float) -> None:
     """Note what was decided."""
+    action = policy.name
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
     found, cycle.refused[action] = [run.found for run in runs], refused
     # Values are added unless a run goes on from what another left.
@@ -263,11 +278,17 @@ def _record(cycle: Cycle, action: ActionName, runs: Sequence[ActionRun], seconds
     # Proofs of refusals follow at the end of the cycle.
     rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
     complete = apart and all(one.complete for one in found)
-    parts = [one for one in found if one.owners] or found
-    named = [{stage.name for stage in one.stages} for one in parts]
+    parts = [run for run in runs if run.found.owners] or runs
+    # Runs of preempt have victims of their own; of others, a later run goes on from what an earlier one left.
+    ends = [run is parts[-1] or (apart and policy.own_queue) for run in parts]
+    told = [
+        list(_finished(run, cycle.ledger if end else run.found.ledger))
+        for run, end in zip(parts, ends, strict=True)
+    ]
+    named = [{stage.name for stage in stages} for stages in told]
     # What a run that pursued all goals does not name is 0 there, as lost work at a priority that it lacks.
-    pursued = complete and all(one.variables for one in parts)
-    for stage in chain.from_iterable(one.stages for one in parts):
+    pursued = complete and all(run.found.variables for run in parts)
+    for stage in chain.from_iterable(told):
         # A goal that one run did not pursue has no sum.
         if not (pursued or all(stage.name in names for names in named)):
             complete = complete and stage.proved

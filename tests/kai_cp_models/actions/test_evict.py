@@ -26,6 +26,7 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import Pod
 from kai_cp_models.policy import ActionName
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
 from tests.support import tiny
 from tests.support.objects import Object
@@ -552,3 +553,21 @@ def test_a_goal_has_a_sum_where_each_queue_has_a_value_of_it(gpus: int) -> None:
     assert told.get("lost GPUs [milli-GPUs]", 1_000 * len(lost(plan))) == 1_000 * len(lost(plan))
     assert told.get("pod groups stopped", len(lost(plan))) == len(lost(plan))
     assert {stage.status for stage in plan.stages} == {"OPTIMAL"}
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+def test_a_goal_is_not_proved_where_a_lost_pod_gets_a_place_left_over(idle: int) -> None:
+    """Moves count before losses, so v is lost to t. The idle GPU is given to it all the same: a move."""
+    nodes = [node("n1", 1, labels={"kubernetes.io/hostname": "n1"}), node("n2", idle)]
+    wants = spec(1, node_selector=(("kubernetes.io/hostname", "n1"),))
+    groups = [group("v", priority=5), group("t", priority=60)]
+    world = cluster([pod("v-0", "n1"), pod("t-0", spec=wants)], groups, nodes, actions=("preempt",))
+    goals = {"goals": ["moved_pods", "lost_gpus"]}
+    plan = solved(world, Settings.model_validate({"objective": goals}))
+    assert {d.pod.name for d in plan.decisions if d.kind == "Nominate"} == {"t-0", *["v-0"][:idle]}
+    told = {
+        one.goal: (one.objective, one.bound, one.status) for one in plan.stages if one.goal != "admission"
+    }
+    status, lost_gpus = ("FEASIBLE", 0) if idle else ("OPTIMAL", 1_000)
+    assert told["moved pods"] == (idle, 0, status)
+    assert told["lost GPUs [milli-GPUs]"] == (lost_gpus, lost_gpus, status)
