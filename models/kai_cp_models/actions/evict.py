@@ -23,6 +23,7 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.admission import RefusalCache
+from kai_cp_models.joint.goals import GOALS
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import StageResult
@@ -260,7 +261,8 @@ def _finished(run: ActionRun, ledger: Ledger) -> Iterator[StageResult]:
     """
     found, alike = run.found, True
     plan = run.disruption(ledger, found.ranked, found.asks)
-    costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in run.goals.every))
+    goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
+    costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in goals))
     for stage in found.stages:
         value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
         alike &= value == stage.objective

@@ -134,18 +134,23 @@ class ActionRun:
         units of its chain, as many as its pods without a place make up: equal pods are alike."""
         base, changed = self.base, ledger.touched.keys() | self.base.touched.keys()
         touched = [item.pods if item.group.key in changed else () for item in ranked]
-        away = Counter((pod.group, pod.spec) for pods in touched for pod in pods if not ledger.stays(pod))
+        kept = [[pod for pod in pods if ledger.stays(pod)] for pods in touched]
+        # Nearly all groups come home as a whole or not at all, and need no counting.
+        home = {item.group.key for item, pods in zip(ranked, kept, strict=True) if pods}
+        parts = (pods for item, pods in zip(ranked, touched, strict=True) if item.group.key in home)
+        away = Counter((pod.group, pod.spec) for pods in parts for pod in pods if not ledger.stays(pod))
         lost: list[bool] = []
         moved: set[PodKey] = set()
-        for item, pods in zip(ranked, touched, strict=True):
-            kept = [pod for pod in pods if ledger.stays(pod)]
-            whole = Counter((pod.group, pod.spec) for pod in pods)
-            gone = whole & away
-            given_up = bool(gone) and (gone == whole or len(kept) < len(pods))
-            if given_up:
-                away -= gone
+        for item, pods, left in zip(ranked, touched, kept, strict=True):
+            given_up = bool(pods)
+            if given_up and item.group.key in home:
+                whole = Counter((pod.group, pod.spec) for pod in pods)
+                gone = whole & away
+                given_up = bool(gone) and (gone == whole or len(left) < len(pods))
+                if given_up:
+                    away -= gone
             lost.append(given_up or (item.placed_now and bool(pods) and pods[0].key not in ledger.held))
-            moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
+            moved.update(pod.key for pod in left if ledger.place_of(pod) != base.place_of(pod))
         step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
         return Disruption(ranked, lost, frozenset(moved), asks, step)
 

@@ -237,8 +237,6 @@ class GoalList:
             for entry in settings.goals
             if (goals := [g for name in goals_of(entry) if (g := GOALS[name]).moves or not moves_only])
         )
-        self.every = (*GOALS.values(), *self.entries)
-        """Those of which a stage may tell a value; without a solver also goals that are not in force."""
         self.by_policy = moves_only or settings.goals[:1] == ("threshold",)
         """Whether the victims' order is the first goal, so that those that go first are enough."""
         self.default = settings.goals == ObjectiveSettings().goals
