@@ -18,7 +18,7 @@ from kai_cp_models.actions.certificates import over_share
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.joint.goals import Disruption, GoalList
+from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
@@ -319,6 +319,6 @@ def _by_stage(goals: GoalList, plan: Disruption) -> dict[str, int]:
     """The plan's values by the names of stages."""
     return {
         words: cost
-        for goal in goals.every
+        for goal in (*GOALS.values(), *goals.entries)
         for words, cost in zip(goal.costs(plan), goal.value(plan), strict=True)
     }
