@@ -317,8 +317,7 @@ def _places(ledger: Ledger) -> dict[PodKey, object]:
 
 def _by_stage(goals: GoalList, plan: Disruption) -> dict[str, int]:
     """The plan's values by the names of stages."""
+    every = (*GOALS.values(), *goals.entries)
     return {
-        words: cost
-        for goal in (*GOALS.values(), *goals.entries)
-        for words, cost in zip(goal.costs(plan), goal.value(plan), strict=True)
+        words: cost for goal in every for words, cost in zip(goal.costs(plan), goal.value(plan), strict=True)
     }

@@ -124,8 +124,8 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
         searched = (NOTHING_SUFFICES.reason, OUT_OF_TIME.reason)
-        found = {key for key, why in cycle.waiting.items() if why.reason in searched}
-        asks = {key: ask for key, ask in asks.items() if key in found}
+        waiting = cycle.waiting
+        asks = {k: ask for k, ask in asks.items() if k in waiting and waiting[k].reason in searched}
     # Free capacity only shrinks here, as in allocate: a group that does not fit now never will.
     shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
     asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)
