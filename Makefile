@@ -11,7 +11,8 @@ READY := .venv/.ready
 LIGHT := .venv/.light
 NOW := 2026-11-20T12:00:00Z
 SHARED ?= ../shared
-PYTEST_FLAGS ?= -n 2 --dist loadgroup --durations 30
+# A process of tests that dies ends them all: with groups, another would wait for ever for tests of the first.
+PYTEST_FLAGS ?= -n 2 --dist loadgroup --max-worker-restart 0 --durations 30
 # Tests of tiny worlds and of texts: most of the rules, none of the processes, searches and servers.
 QUICK := $(addprefix tests/,kai_cp_topology rules docs/test_words.py docs/test_lists.py conventions/test_names.py conventions/test_mirror.py \
 	$(addprefix kai_cp_models/,rules fairness test_units.py test_ledger.py) \

@@ -24,8 +24,21 @@ if ROOT not in Path(kai_cp_models.__file__).parents:
         f"mend the first lines of the scripts in {ROOT / '.venv/bin'}, or run python -m pytest"
     )
 
-# Who runs the tests in the background (nohup, &) has them ignore Ctrl-C, and so would all that they start.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+SIGNALS = {
+    # Who runs the tests in the background (nohup, &) has them ignore Ctrl-C, and so would all they start.
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+
+
+def pytest_runtest_setup() -> None:
+    """Programs that a test ran in this process, and CP-SAT, leave handlers of their own, or none."""
+    signal.set_wakeup_fd(-1)
+    for number, handler in SIGNALS.items():
+        signal.signal(number, handler)
+
+
+pytest_runtest_setup()
 
 _END = os._exit
 

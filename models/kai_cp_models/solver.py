@@ -90,11 +90,16 @@ def run(
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return solver.solve(model, callback)
+    pressed: KeyboardInterrupt | None = None
     with ThreadPoolExecutor(1) as pool:  # Python sees no signal while its main thread is inside CP-SAT.
         search = pool.submit(solver.solve, model, callback)
-        try:
-            return search.result()
-        finally:
-            while not search.done():
-                solver.stop_search()
-                wait((search,), _STOP_SECONDS)
+        while not search.done():
+            try:
+                if pressed:
+                    solver.stop_search()
+                wait((search,), _STOP_SECONDS if pressed else None)
+            except KeyboardInterrupt as again:  # Who presses it twice does not leave the search behind.
+                pressed = again
+    if pressed:
+        raise pressed
+    return search.result()

@@ -23,7 +23,7 @@ def ruler(marks: int) -> cp_model.CpModel:
 
 
 class Interrupting(cp_model.CpSolverSolutionCallback):
-    """Presses Ctrl-C at the first solution."""
+    """Presses Ctrl-C at each solution, until the search ends."""
 
     def on_solution_callback(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)

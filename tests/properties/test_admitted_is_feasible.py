@@ -18,7 +18,7 @@ from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 from tests.support import objects as raw
 from tests.support.brute import worlds
 from tests.support.clusters import FEATURES, clusters, random_cluster
@@ -93,4 +93,4 @@ def test_a_set_refused_by_counts_is_refused_by_the_exact_model(seed: int) -> Non
         exact = Feasibility(Question(situation, group))
         for families in counted.sets:
             exact.enforce(families & exact.literals.keys(), one_action=True)
-            assert solver_for(60.0).solve(exact.cp) == cp_model.INFEASIBLE, (str(group.key), sorted(families))
+            assert run(solver_for(60.0), exact.cp) == cp_model.INFEASIBLE, (str(group.key), sorted(families))

@@ -20,7 +20,7 @@ from kai_cp_models.explain.cells import Cells
 from kai_cp_models.explain.families import set_key
 from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.question import Question
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 from tests.kai_cp_models.explain.tiny_cases import CLASSES, FEATURES, Case, cases, question_of
 from tests.support.brute import worlds
 
@@ -255,4 +255,4 @@ def fits(question: Question, look: Cells, families: set[str]) -> bool:
     """Whether the batch has a place in one view of the cluster."""
     model = Feasibility(question, look)
     model.enforce(frozenset(families))
-    return solver_for(60.0).solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    return run(solver_for(60.0), model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)

@@ -29,7 +29,7 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.running import gpu_weight
 from kai_cp_models.settings import ObjectiveSettings, Settings
 from kai_cp_models.snapshot import Shares, Snapshot
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 from tests.kai_cp_models.joint.build import asks_of
 from tests.support.brute import worlds
 from tests.support.worlds import PLUGINS, cluster, evict, gpu_bound, group, node, nominate, pod, queue, spec
@@ -198,7 +198,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
         model.cp.add(lost == (item.group.key.name in order))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    solvable = solver.solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    solvable = run(solver, model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     return solvable and len(order) == len(reclaim.taken_by), model.exact
 
 

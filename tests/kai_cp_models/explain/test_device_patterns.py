@@ -19,7 +19,7 @@ from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 from tests.support.brute import worlds
 from tests.support.plans import ALL_RULES
 from tests.support.tiny import node, pod, world
@@ -129,7 +129,7 @@ def _pod(name: str, size: int, on: str = "", shares: tuple[str, ...] = ()) -> di
 def fits(question: Question, look: Cells) -> bool:
     model = Feasibility(question, look)
     model.enforce(frozenset(model.literals))
-    return solver_for(60.0).solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    return run(solver_for(60.0), model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)
 
 
 @worlds(60)

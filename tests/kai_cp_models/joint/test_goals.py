@@ -22,7 +22,7 @@ from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, Settings
 from kai_cp_models.snapshot import Snapshot
-from kai_cp_models.solver import cp_model
+from kai_cp_models.solver import cp_model, run
 from tests.support.plans import SETTINGS, evicted, lost, solved
 from tests.support.worlds import NOW, cluster, group, node, pod, pods, spec
 
@@ -76,7 +76,7 @@ def run_of(snapshot: Snapshot, settings: Settings = SETTINGS) -> ActionRun:
 def solution(model: cp_model.CpModel) -> cp_model.CpSolver | None:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    return solver if solver.solve(model) in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
+    return solver if run(solver, model) in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
 
 
 @pytest.mark.parametrize("objective", [DEFAULT, SUMS], ids=["default", "sums"])
