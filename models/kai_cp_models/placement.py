@@ -61,16 +61,18 @@ def bound(ledger: Ledger, pods: Iterable[Pod]) -> bool:
     return {PodStatus.ALLOCATED} >= set(map(ledger.status, pods))
 
 
-def start_elsewhere(ledger: Ledger, ask: Ask) -> None:
-    """Bind all pods of an ask that has places wherever they fit now; if they do not, they stay there."""
+def start_elsewhere(ledger: Ledger, ask: Ask) -> bool:
+    """Bind all pods of an ask that has places wherever they fit now. False: they do not, and stay there."""
     if ledger.relied_on(ask.pods):
-        return
+        return False
     ledger.mark()
     for pod in ask.pods:
         ledger.unplace(pod)
     placer = Placer(ask.gang, only="now")
     fits = quota_check(ledger, ask, lending=True) is None and placer.place(ledger, ask.batch) is None
-    (ledger.keep if fits and bound(ledger, ask.pods) else ledger.back)()
+    starts = fits and bound(ledger, ask.pods)
+    (ledger.keep if starts else ledger.back)()
+    return starts
 
 
 class _Area(NamedTuple):

@@ -367,3 +367,23 @@ def test_a_promised_place_that_reclaim_takes_back_is_lost_like_a_pod_that_runs()
         )
     )
     assert (evicted(plan), placed(plan)) == ({"r-0"}, {"t-0"})
+
+
+def test_a_promise_kept_to_one_group_is_not_given_to_a_third_against_another() -> None:
+    """n1 is promised to p and to m, and has GPUs for one of them. w, which comes before m, could start on n1
+    only if p left for n2. Then m, which has a right to n1, would wait for w, which has none."""
+    waiting = [
+        pod("p-0", spec=spec(2), nominated_node="n1"),
+        pod("m-0", spec=spec(2), nominated_node="n1"),
+        pod("w-0", spec=spec(3)),
+    ]
+    snapshot = cluster(
+        waiting,
+        nodes=[node("n1", gpus=3), node("n2", gpus=2)],
+        groups=[group("p", queue="a"), group("m", queue="c"), group("w", queue="b")],
+        queues=[queue("a", priority=300), queue("b", priority=200), queue("c")],
+        plugins=RULED,
+    )
+    plan = solved(snapshot)
+    assert bound(plan) == {"p-0": "n1", "m-0": "n2"}
+    assert reasons(plan) == {"w": "NoRoomInSum"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.locality import draw_together
@@ -30,12 +31,16 @@ _for_its_group = for_group(lambda ask, *_: ask.group.key)
 
 @dataclass
 class AdmissionPass:
-    """Groups that wait and are served in the fair order; ``turns``: what was looked at, in order."""
+    """Groups that wait and are served in the fair order.
+
+    ``turns``: what was looked at, in order. ``served``: what of it got places, once for each batch.
+    """
 
     cycle: Cycle
     asks: dict[GroupKey, Ask]
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
+    served: list[GroupKey] = field(default_factory=list)
     order: FairOrder = field(init=False)
     admission: Admission = field(init=False)
     unproved: int = field(default=0, init=False)
@@ -46,6 +51,8 @@ class AdmissionPass:
     """Why no ask of a kind gets places, until the next batch is admitted."""
     kept: dict[GroupKey, Ask] = field(default_factory=dict, init=False)
     """What got the places that it was promised, and may start elsewhere in its own turn."""
+    missed: set[int] = field(default_factory=set, init=False)
+    """Nodes that were promised to groups which do not get them."""
 
     def __contains__(self, key: object) -> bool:
         """Whether a group is of a kind that may get places, or has some already."""
@@ -66,7 +73,7 @@ class AdmissionPass:
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
-        found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns))
+        found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns), list(self.served))
         found.over_bounds = self.over_bounds
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
         found.kept = self.kept.copy()
@@ -89,7 +96,8 @@ class AdmissionPass:
         while not cycle.budget.passed() and (key := self._next()) is not None:
             ask = self.asks[key]
             if promised and not ask.promised:
-                return
+                self._push(ask)
+                break
             if key in cycle.left_out:
                 # A joint pass goes on where the greedy one was, with all that waited there.
                 cycle.waiting[key] = cycle.left_out[key]
@@ -105,6 +113,7 @@ class AdmissionPass:
                 self.kept.setdefault(key, ask)
             elif ask.promised:
                 # What it was promised is taken; it may get other places in its own turn.
+                self.missed.update(map(cycle.ledger.nominated_to, ask.pods))
                 self._push(in_turn(ask))
                 continue
             self.turns.append(key)
@@ -114,8 +123,11 @@ class AdmissionPass:
                 reserve(ask, why)
                 continue
             self.known.clear()
+            self.served.append(key)
             cycle.waiting.pop(key, None)
             self._go_on(ask)
+        if promised:
+            return
         # Batches that were not looked at before time ended are refused without a proof.
         left = len(self.order) - len(self.kept)
         self.refused += left
@@ -123,7 +135,15 @@ class AdmissionPass:
 
     def start_elsewhere(self, ask: Ask) -> None:
         """Start what waits for the places that it is promised wherever it fits now, if it does."""
-        start_elsewhere(self.cycle.ledger, ask)
+        admission = self.admission
+        if start_elsewhere(self.cycle.ledger, ask) and ask.pods[0].key in admission.base.held:
+            self.admission = admission.beside(admission.base.without(ask.pods), [*admission.asks, ask])
+
+    def stay(self) -> None:
+        """What keeps groups from the places that they are promised stays there, and leaves for no other."""
+        ledger, admission = self.cycle.ledger, self.admission
+        free = [a for a in admission.asks if self.missed.isdisjoint(map(ledger.nominated_to, a.pods))]
+        self.admission = admission.beside(ledger.without([pod for ask in free for pod in ask.pods]), free)
 
     def _go_on(self, ask: Ask) -> None:
         """What the group of an ask that has places asks for next: its own turn, where those were promised."""
@@ -158,7 +178,7 @@ class AdmissionPass:
     def record(self, seconds: float, *, joint: bool = True) -> None:
         """Note in the cycle what was served; ``joint`` False: models were not asked."""
         cycle, admission = self.cycle, self.admission
-        cycle.turns, cycle.served = tuple(self.turns), tuple(ask.group.key for ask in admission.asks)
+        cycle.turns, cycle.served = tuple(self.turns), tuple(self.served)
         cycle.stages.append(
             Stage(
                 "allocate",
@@ -189,11 +209,13 @@ def allocate(
             # All copies of the ledger share what is looked up before they are made.
             cycle.ledger.has_room(pod)
         run.line_up(cycle.ledger.copy())
+        run.serve(partial(_admit, run), promised=True)
+        if run.missed:
+            run.stay()
     else:
         run = resumed.proved(cycle)
     first: AdmissionPass | None = None
-    admission = run.admission
-    admission.enabled = joint
+    run.admission.enabled = joint
 
     def start(ask: Ask) -> Refusal | None:
         nonlocal first
@@ -205,6 +227,7 @@ def allocate(
         return refusal
 
     run.serve(start)
+    admission = run.admission
     if admission.placed_jointly:
         cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base.copy)
     run.record(time.monotonic() - started, joint=joint)

@@ -9,7 +9,7 @@ never fits. Only then is the joint model solved.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -94,22 +94,30 @@ class RefusalCache:
 class Admission:
     """The batches admitted so far, and those known not to fit beside them."""
 
-    def __init__(self, base: Ledger, waiting: Iterable[Pod], budget: Budget) -> None:
+    def __init__(self, base: Ledger, waiting: Sequence[Pod], budget: Budget) -> None:
         """``waiting``: all groups that may ask."""
-        self.base = base
-        """The ledger without the batches."""
-        self._budget = budget
+        self._waiting, self._budget = waiting, budget
         self.enabled = True
         """Whether models are solved."""
-        self.asks: list[Ask] = []
-        """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
         """Whether batches have the places of a model, which knows nothing of distances."""
+        self.variables = 0
+        self.constraints = 0
+        self.base = base
+        """The ledger without the batches."""
+        self.asks: list[Ask] = []
+        """All admitted batches, in the order of their admission."""
         self._refusals = RefusalCache(base, None)
         self._counting = Counting(base, waiting)
         self._held = self._counting.demand(())
-        self.variables = 0
-        self.constraints = 0
+
+    def beside(self, base: Ledger, asks: Iterable[Ask] = ()) -> Admission:
+        """An admission of the same groups, with these batches, beside all that has places in ``base``."""
+        result: Admission = copy(self)
+        result.base, result.asks = base, list(asks)
+        result._refusals, result._counting = RefusalCache(base, None), Counting(base, self._waiting)
+        result._held = result._counting.demand(pod for ask in result.asks for pod in ask.pods)
+        return result
 
     def proved(self) -> Admission:
         """An independent admission with the same batches and the refusals that carry a proof."""

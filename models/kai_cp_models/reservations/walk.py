@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Final
 
 from kai_cp_models.actions.allocate import AdmissionPass
 from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, bound
@@ -114,8 +112,7 @@ class Walk(AdmissionPass):
         self.root, self.movable = self.ledger.copy(), {}
         self._scene = None
         self.refusals.clear()
-        asking = chain.from_iterable(ask.gang.pods for ask in self.asks.values())
-        self.admission = Admission(self.root, asking, self.cycle.budget)
+        self.admission = self.admission.beside(self.root)
 
     def start_elsewhere(self, ask: Ask) -> None:
         """So start it; all others are served beside it there."""
