@@ -48,6 +48,9 @@ class Cycle:
     evicted_by: dict[PodKey, Eviction] = field(default_factory=dict)
     waiting: dict[GroupKey, Refusal] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
+    """What the steps did; of each eviction action only its admission."""
+    telling: dict[ActionName, Callable[[Ledger], Iterable[Stage]]] = field(default_factory=dict)
+    """The other stages of eviction actions, with the values of the plan that led to a ledger."""
     sequence: dict[tuple[ActionName, GroupKey], int] = field(default_factory=dict)
     """Triggers of each action in the order of their admission, in which their claims are tested."""
     turns: tuple[GroupKey, ...] = ()
@@ -77,12 +80,19 @@ class Cycle:
         """An independent copy to fall back to."""
         own = ("placed_by", "evicted_by", "waiting", "stages", "sequence", "left_out", "refused", "dropped")
         saved, copies = copy(self), {name: getattr(self, name).copy() for name in own}
-        vars(saved).update(copies, ledger=self.ledger.copy())
+        vars(saved).update(copies, telling=self.telling.copy(), ledger=self.ledger.copy())
         return saved
 
     def restore(self, saved: Cycle) -> None:
         """Fall back to a saved cycle, which stays as it is."""
         vars(self).update(vars(saved.save()))
+
+    def told(self) -> Iterator[Stage]:
+        """All stages, with the values of the plan as it is now."""
+        for stage in self.stages:
+            yield stage
+            if stage.goal == "admission":
+                yield from self.telling[stage.action](self.ledger)  # type: ignore[index]
 
     def admitted(self, action: ActionName, group: GroupKey, pods: Iterable[Pod]) -> None:
         """Note that the action gave pods of a trigger their places, after all that it admitted before."""

@@ -210,7 +210,8 @@ class _Engine:
                 bound=stage.objective - unproved,
                 gap=unproved / max(1.0, stage.objective),
             )
-        proved = {stage.action for stage in stages} - {one.action for one in stages if one.gap}
+        told = list(self._cycle.told())
+        proved = {stage.action for stage in told} - {one.action for one in told if one.gap}
         spent = (step for step in self._short if step not in proved)
         stages += [Stage(step, "", "FEASIBLE", gap=1.0, kind=SPENT) for step in spent]
 
@@ -328,7 +329,7 @@ class _Engine:
         plan = Plan(
             self._made.decisions,
             self._explained(),
-            tuple(self._cycle.stages),
+            tuple(self._cycle.told()),
             queues,
             timings,
             self._located[1],

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
+from typing import Final
 
 from kai_cp_models.actions.admit import admit_all
 from kai_cp_models.actions.asking import line_of, waiting_groups
@@ -23,15 +24,17 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.admission import RefusalCache
-from kai_cp_models.joint.goals import GOALS
+from kai_cp_models.joint.goals import GOALS, Disruption, Goal
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.plan import FURTHER, Stage
+from kai_cp_models.plan import FURTHER, Stage, StageStatus
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.refusal import Refusal
+
+_STATUS: Final[tuple[StageStatus, StageStatus]] = "FEASIBLE", "OPTIMAL"
 
 
 def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
@@ -255,62 +258,76 @@ def _commit(run: ActionRun) -> None:
         cycle.admitted(action, ask.group.key, ask.pods)
 
 
-def _finished(run: ActionRun, ledger: Ledger) -> Iterator[StageResult]:
-    """The stages of the run with the values of the finished plan, which led to ``ledger``: what is left over
-    may give lost pods places after all. A goal that this changes is not proved, nor are those after it.
-    """
-    found, alike = run.found, True
-    plan = run.disruption(ledger, found.ranked, found.asks)
-    goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
-    costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in goals))
-    for stage in found.stages:
-        value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
-        alike &= value == stage.objective
-        bound = stage.bound if alike else 0.0
-        yield replace(stage, objective=value, bound=bound, proved=alike and stage.proved)
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a run decided, to be told without its ledgers."""
+
+    stages: Sequence[StageResult]
+    searched: bool
+    goals: Sequence[Goal]
+    disruption: Callable[[Ledger], Disruption]
+
+    @staticmethod
+    def of(run: ActionRun, ended: Ledger) -> _Told:
+        """``ended``: when the action has ended; what has come home by then is not disturbed by it."""
+        found, away = run.found, run.taken(ended).keys()
+        taken = {key: place for key, place in run.taken(found.ledger).items() if key in away}
+        plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, step_milli_gpus=run.step)
+        goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
+        return _Told(found.stages, found.variables > 0, goals, plan)
+
+    def finished(self, ledger: Ledger) -> Iterator[StageResult]:
+        """The stages with the values of the plan that led to ``ledger``: what is left over, or what a later
+        action frees, may give lost pods places after all. A goal that this changes is not proved, nor are
+        those after it.
+        """
+        plan, alike = self.disruption(ledger), True
+        costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in self.goals))
+        for stage in self.stages:
+            value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
+            alike &= value == stage.objective
+            bound = stage.bound if alike else 0.0
+            yield replace(stage, objective=value, bound=bound, proved=alike and stage.proved)
 
 
 def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], seconds: float) -> None:
     """Note what was decided."""
-    action = policy.name
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
-    found, cycle.refused[action] = [run.found for run in runs], refused
+    found, cycle.refused[policy.name] = [run.found for run in runs], refused
+    variables, constraints = (max(map(attrgetter(n), found), default=0) for n in ("variables", "constraints"))
+    # Proofs of refusals follow at the end of the cycle.
+    count, status = len(refused), _STATUS[not refused]
+    values = count, 0.0, min(1.0, count), variables, constraints
+    cycle.stages.append(first := Stage(policy.name, "admission", status, *values, seconds))
     # Values are added unless a run goes on from what another left.
     apart = all(run.open_units is None for run in runs)
-    # Proofs of refusals follow at the end of the cycle.
-    rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
     complete = apart and all(one.complete for one in found)
-    parts = [run for run in runs if run.found.owners] or runs
-    # Runs of preempt have victims of their own; of others, a later run goes on from what an earlier one left.
-    ends = [run is parts[-1] or (apart and policy.own_queue) for run in parts]
-    told = [
-        list(_finished(run, cycle.ledger if end else run.found.ledger))
-        for run, end in zip(parts, ends, strict=True)
-    ]
-    named = [{stage.name for stage in stages} for stages in told]
+    told = [_Told.of(run, cycle.ledger) for run in [run for run in runs if run.found.owners] or runs]
+    cycle.telling[policy.name] = partial(_goals, first, told, apart=apart, complete=complete)
+
+
+def _goals(
+    first: Stage, told: Sequence[_Told], ledger: Ledger, *, apart: bool, complete: bool
+) -> Iterator[Stage]:
+    """The stages that follow the ``first`` of an action, with the values of the plan that led to ``ledger``.
+
+    ``apart``: whether no run went on from what another left. ``complete``: see ``EvictionPlan``.
+    """
+    rows, parts = dict[str, tuple[float, float, bool]](), [list(one.finished(ledger)) for one in told]
+    named = [{stage.name for stage in stages} for stages in parts]
     # What a run that pursued all goals does not name is 0 there, as lost work at a priority that it lacks.
-    pursued = complete and all(run.found.variables for run in parts)
-    for stage in chain.from_iterable(told):
+    pursued = complete and all(one.searched for one in told)
+    for stage in chain.from_iterable(parts):
         # A goal that one run did not pursue has no sum.
         if not (pursued or all(stage.name in names for names in named)):
             complete = complete and stage.proved
-        else:
-            objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
-            least = stage.bound if apart else min(0.0, stage.bound)
-            rows[stage.name] = objective + stage.objective, bound + least, proved and stage.proved and apart
-    for position, (goal, (objective, bound, proved)) in enumerate(rows.items()):
-        cycle.stages.append(
-            Stage(
-                action,
-                goal,
-                "OPTIMAL" if proved else "FEASIBLE",
-                objective,
-                objective if proved else bound,
-                0.0 if proved else abs(objective - bound) / max(1.0, abs(objective)),
-                max((one.variables for one in found), default=0),
-                max((one.constraints for one in found), default=0),
-                seconds if position == 0 else 0.0,
-            )
-        )
+            continue
+        value, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
+        least = stage.bound if apart else min(0.0, stage.bound)
+        rows[stage.name] = value + stage.objective, bound + least, proved and stage.proved and apart
+    for goal, (value, least, proved) in rows.items():
+        bound = value if proved else least
+        numbers = value, bound, abs(value - bound) / max(1.0, abs(value)), first.variables, first.constraints
+        yield Stage(first.action, goal, _STATUS[proved], *numbers)
     if not complete:
-        cycle.stages.append(Stage(action, "", "FEASIBLE", gap=1.0, kind=FURTHER))
+        yield Stage(first.action, "", "FEASIBLE", gap=1.0, kind=FURTHER)

@@ -16,9 +16,10 @@ from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
 from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all
 from kai_cp_models.budget import Budget
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.goals import Disruption
+from kai_cp_models.joint.goals import GOALS, Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import within_ceiling
@@ -166,22 +167,24 @@ def _less_moved(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
 
 def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
-    base, ranked, asks, moved = run.base, plan.units, plan.admitted, plan.moved
+    base, ranked, asks, taken = run.base, plan.units, plan.admitted, run.taken(ledger)
     away = [not all(map(ledger.stays, item.pods)) for item in ranked]
-    owners = shared_out(base, run.policy, asks, ranked, away, moved=moved, takes_of=run.takes_of)
+    owners = shared_out(base, run.policy, asks, ranked, away, moved=taken, takes_of=run.takes_of)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.pods]
     # The sum of GPUs bounds the loss of any plan.
     everywhere = Counting(base, (), everywhere=True)
     room, asked = everywhere.room(everywhere.leaving(leaving)), (pod for ask in asks for pod in ask.pods)
     spare = max(0, int((room - everywhere.demand(asked))[GPU]))
-    given = float(sum(item.weight for item in gone) - len(leaving))
-    least = max(0.0, given - spare)
-    stages = [StageResult("lost GPUs [milli-GPUs]", given, least, given == least)]
-    if moved:
-        stages.append(StageResult("moved pods", len(moved), 0.0, False))
+    freed = sum(map(milli_gpus, leaving))
+    # Another plan may take back all places of this cycle that it may, and lose less.
+    given_now = sum(milli_gpus(pod) for pod in run.ranked.pods if pod.key in base.held) if base.held else 0
+    lost, least = sum(GOALS["lost_gpus"].value(plan)), max(0, freed - spare - given_now)
+    stages = [StageResult("lost GPUs [milli-GPUs]", lost, least, lost == least)]
+    if plan.moved:
+        stages.append(StageResult("moved pods", sum(GOALS["moved_pods"].value(plan)), 0.0, False))
     # Of plans that free just as many GPUs as are asked for, one that takes the first units may be the best.
-    in_turn = not (moved or spare) and len(gone) == len(ranked)
+    in_turn = not (plan.moved or spare) and len(gone) == len(ranked)
     complete = not owners or (
         in_turn and ranked[-1].rank < len(gone) and run.goals.default and run.ranked.best_in_turn(len(gone))
     )
@@ -200,12 +203,13 @@ def _cleared(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     if not drain.served:
         return None
     settle_moves(drain.ledger, [run.base.snapshot.pod_by_key[key] for key in drain.taken_by])
-    moved = run.disruption(drain.ledger, run.ranked, drain.served).moved
+    taken, plan = run.taken(drain.ledger), run.disruption(drain.ledger, run.ranked, drain.served)
     takers = (
-        (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in moved))
+        (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in taken))
         for item in run.ranked
     )
     owners = {item: tuple(asks) for item, asks in takers if asks}
-    stage = StageResult("moved pods", len(moved), 0, not moved)
+    (moved,) = GOALS["moved_pods"].value(plan)
+    stage = StageResult("moved pods", moved, 0, not moved)
     complete = not moved and run.goals.default
     return EvictionPlan(drain.ledger, tuple(drain.served), tuple(owners), owners, (stage,), complete)

@@ -5,7 +5,6 @@ is decided so far.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit, runs
+from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit, Place, runs
 from kai_cp_models.joint.returning import InLine, Returning
 from kai_cp_models.joint.victim_candidates import VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
@@ -130,29 +129,20 @@ class ActionRun:
         return next((mine < theirs for mine, theirs in values if mine != theirs), False)
 
     def disruption(self, ledger: Ledger, ranked: Sequence[EvictionUnit], asks: Sequence[Ask]) -> Disruption:
-        """What the plan that led to ``ledger`` disturbs. A group that came home in part has lost the first
-        units of its chain, as many as its pods without a place make up: equal pods are alike."""
-        base, changed = self.base, ledger.touched.keys() | self.base.touched.keys()
-        touched = [item.pods if item.group.key in changed else () for item in ranked]
-        kept = [[pod for pod in pods if ledger.stays(pod)] for pods in touched]
-        # Nearly all groups come home as a whole or not at all, and need no counting.
-        home = {item.group.key for item, pods in zip(ranked, kept, strict=True) if pods}
-        parts = (pods for item, pods in zip(ranked, touched, strict=True) if item.group.key in home)
-        away = Counter((pod.group, pod.spec) for pods in parts for pod in pods if not ledger.stays(pod))
-        lost: list[bool] = []
-        moved: set[PodKey] = set()
-        for item, pods, left in zip(ranked, touched, kept, strict=True):
-            given_up = bool(pods)
-            if given_up and item.group.key in home:
-                whole = Counter((pod.group, pod.spec) for pod in pods)
-                gone = whole & away
-                given_up = bool(gone) and (gone == whole or len(left) < len(pods))
-                if given_up:
-                    away -= gone
-            lost.append(given_up or (item.placed_now and bool(pods) and pods[0].key not in ledger.held))
-            moved.update(pod.key for pod in left if ledger.place_of(pod) != base.place_of(pod))
-        step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
-        return Disruption(ranked, lost, frozenset(moved), asks, step)
+        """What the plan that led to ``ledger`` disturbs."""
+        return Disruption.of(ranked, self.taken(ledger), ledger, asks, self.step)
+
+    @property
+    def step(self) -> int:
+        """Milli-GPUs of a step of ``lost_beyond``."""
+        return MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
+
+    def taken(self, ledger: Ledger) -> dict[PodKey, Place | None]:
+        """The pods that are not where they were, and where that was."""
+        base, pods = self.base, ledger.snapshot.pod_by_key
+        found = {key: base.place_of(pod) for key, pod in ledger.evicted.items() if key not in base.evicted}
+        given = ((key, base.place_of(pods[key])) for key in base.held)
+        return found | {key: place for key, place in given if ledger.place_of(pods[key]) != place}
 
     @cached_property
     def line(self) -> FairOrder:

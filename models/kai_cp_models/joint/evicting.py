@@ -305,7 +305,7 @@ class EvictingModel(JointModel):
         """
         by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
         for item in self.units:
-            for pod in item.pods if not item.placed_now else ():
+            for pod in item.running:
                 by_group.setdefault(item.group.key, []).append(self.moved[pod.key])
         found = {key: self._any(f"moved_group[{key}]", literals) for key, literals in by_group.items()}
         if self.most_moved != inf:
@@ -316,7 +316,7 @@ class EvictingModel(JointModel):
         """The settings' ceiling on moved GPUs: ``milli_gpus`` of moved pods against those admitted."""
         if ratio == UNLIMITED:
             return
-        runs = (pod for item in self.units if not item.placed_now for pod in item.pods)
+        runs = (pod for item in self.units for pod in item.running)
         given = [MILLI * milli_gpus(pod) * self.moved[pod.key] for pod in runs]
         allowed = [
             round(ratio * MILLI) * sum(milli_gpus(pod) for pod in ask.pods) * admitted

@@ -8,6 +8,7 @@ Rules are not goals: which asks are admitted, and what each may take, comes befo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,8 +17,9 @@ from typing import Final, TypeAlias
 
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.evicting import EvictingModel
-from kai_cp_models.joint.problem import Ask, EvictionUnit, leaving_first
+from kai_cp_models.joint.problem import Ask, EvictionUnit, Place, leaving_first
 from kai_cp_models.joint.search import Linear, Objective
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, Pod, PodKey
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, goals_of
@@ -33,8 +35,8 @@ class Disruption:
     """What a plan disturbs, among all units that it could disturb in reverse fair order, and what gets a
     place for it.
 
-    ``lost``: whether each of the ``units`` is lost. ``moved``: pods with another place.
-    ``step_milli_gpus``: see ``lost_beyond``.
+    ``lost``: whether each of the ``units`` is lost. ``moved``: pods with another place; those of places of
+    this cycle do so at no cost. ``step_milli_gpus``: see ``lost_beyond``.
     """
 
     units: Sequence[EvictionUnit]
@@ -42,6 +44,39 @@ class Disruption:
     moved: frozenset[PodKey]
     admitted: Sequence[Ask]
     step_milli_gpus: int
+
+    @staticmethod
+    def of(
+        units: Sequence[EvictionUnit],
+        taken: Mapping[PodKey, Place | None],
+        ledger: Ledger,
+        admitted: Sequence[Ask],
+        step_milli_gpus: int,
+    ) -> Disruption:
+        """What has become in ``ledger`` of pods that were ``taken`` from where they were. A group that came
+        home in part has lost the first units of its chain, as many as its pods without a place make up: equal
+        pods are alike.
+        """
+        pods = ledger.snapshot.pod_by_key
+        ends = {key: ledger.place_of(pods[key]) if ledger.stays(pods[key]) else None for key in taken}
+        moved = frozenset(key for key, place in ends.items() if place not in (None, taken[key]))
+        gone = {key for key, place in ends.items() if place is None}
+        groups = {pods[key].group for key in gone}
+        losing = [item.running or item.pods if item.group.key in groups else () for item in units]
+        # Nearly all groups come home as a whole or not at all, and need no counting.
+        home = {pod.group for members in losing for pod in members if pod.key not in gone}
+        counted = (pod for members in losing for pod in members if pod.group in home and pod.key in gone)
+        away, lost = Counter((pod.group, pod.spec) for pod in counted), list[bool]()
+        for item, members in zip(units, losing, strict=True):
+            given_up = bool(members)
+            if given_up and item.group.key in home:
+                whole = Counter((pod.group, pod.spec) for pod in members)
+                part = whole & away
+                given_up = bool(part) and (part == whole or any(pod.key not in gone for pod in members))
+                if given_up:
+                    away -= part
+            lost.append(given_up)
+        return Disruption(units, lost, moved, admitted, step_milli_gpus)
 
 
 Values = tuple[int, ...]
@@ -69,7 +104,7 @@ class Goal:
 
     def objectives(self, model: EvictingModel, known: Disruption | None = None) -> list[Objective]:
         """The costs as expressions over the variables of the model, none above that of a known plan."""
-        anew = model.policy.may_lose or any(item.placed_now for item in model.units)
+        anew = model.policy.may_lose or any(len(u.running) < len(u.pods) for u in model.units)
         floor = 0 if anew else self.moves
         costs = self.costs(model).items()
         most = self.value(known) if known is not None else [None] * len(costs)
@@ -93,18 +128,13 @@ def _moved(plan: Disturbing, weights: Mapping[PodKey, int]) -> Linear:
     return sum(weight * plan.moved[key] for key, weight in weights.items())
 
 
-def _running(plan: Disturbing) -> Iterable[EvictionUnit]:
-    """The units whose pods restart where they move; those of places of this cycle only start elsewhere."""
-    return (item for item in plan.units if not item.placed_now)
-
-
 def _gpus(pods: Sequence[Pod]) -> int:
     return sum(map(milli_gpus, pods))
 
 
 def _lost_gpus(plan: Disturbing) -> Linear:
-    """Milli-GPUs of the lost units that ran."""
-    return _lost(plan, (0 if item.placed_now else _gpus(item.pods) for item in plan.units))
+    """Milli-GPUs of the lost units, as far as they ran."""
+    return _lost(plan, (_gpus(item.running) for item in plan.units))
 
 
 def _works(plan: Disturbing) -> Mapping[str, Linear]:
@@ -168,7 +198,8 @@ def _beyond(plan: Disturbing) -> Linear:
 def _moved_groups(plan: Disturbing) -> Linear:
     if isinstance(plan, EvictingModel):
         return sum(plan.moved_groups.values())
-    return len({item.group.key for item in _running(plan) if any(pod.key in plan.moved for pod in item.pods)})
+    moved = (item for item in plan.units if any(pod.key in plan.moved for pod in item.running))
+    return len({item.group.key for item in moved})
 
 
 _ALL: Final = (
@@ -191,13 +222,13 @@ _ALL: Final = (
         "stopped_groups",
         "pod groups",
         lambda plan: {
-            "pod groups stopped": _lost(plan, (int(u.whole and not u.placed_now) for u in plan.units))
+            "pod groups stopped": _lost(plan, (int(u.whole and bool(u.running)) for u in plan.units))
         },
     ),
     Goal(
         "moved_pods",
         "pods",
-        lambda plan: {"moved pods": _moved(plan, {p.key: 1 for item in _running(plan) for p in item.pods})},
+        lambda plan: {"moved pods": _moved(plan, {p.key: 1 for item in plan.units for p in item.running})},
         moves=1,
     ),
     Goal("moved_groups", "pod groups", lambda plan: {"moved pod groups": _moved_groups(plan)}, moves=1),

@@ -16,7 +16,7 @@ from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.frozen import record
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang, Gangs, GangState
@@ -145,9 +145,14 @@ class EvictionUnit:
     weight: int = 0
     work: int = 0
 
+    @property
+    def running(self) -> Sequence[Pod]:
+        """Those of the pods that run; others only lose a place of this cycle, or get another one."""
+        return () if self.placed_now else [pod for pod in self.pods if pod.status in ACTIVE_USED]
+
 
 def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
-    """The pods of a unit in the order in which they move, where some of them do.
+    """The running pods of a unit in the order in which they move, where some of them do.
 
     The next pod comes from the subgroup that is last in the order of 3.6 once the pod is gone: the one that
     keeps the largest part of its minimum. So a pod of several workers moves before a role that has one pod
@@ -156,11 +161,11 @@ def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
     minimum = {leaf.name: max(leaf.minimum, 1) for leaf in unit.group.root.leaves()}
     before = Counter[str]()
     kept: dict[PodKey, tuple[float, str]] = {}
-    for pod in unit.pods:
+    for pod in unit.running:
         name = pod.subgroup or "default"
         kept[pod.key] = before[name] / minimum[name], name
         before[name] += 1
-    return sorted(unit.pods, key=lambda pod: kept[pod.key], reverse=True)
+    return sorted(unit.running, key=lambda pod: kept[pod.key], reverse=True)
 
 
 Place: TypeAlias = tuple[int, tuple[str, ...]]

@@ -207,6 +207,22 @@ def test_the_bound_counts_what_leaves_everywhere() -> None:
     assert (stage.objective, stage.bound, stage.status) == (2_000, 1_000, "FEASIBLE")
 
 
+@pytest.mark.usefixtures("speechless")
+def test_the_bound_counts_places_of_this_cycle_that_may_be_taken_back() -> None:
+    """The first plan stops b for t. Without a, and with the place that allocate gave to new, t has one too,
+    and a GPU less is lost.
+    """
+    running = [pod("a-0", "n1", spec=spec(3)), pod("b-0", "n2", spec=spec(4))]
+    groups = [group(name, priority=5, last_start=NOW - ago) for name, ago in (("a", 9), ("b", 5))]
+    groups += [group("new", priority=5), group("t", priority=60)]
+    waiting = [pod("new-0"), pod("t-0", spec=spec(4))]
+    nodes = [node("n1", 4), node("n2", 4)]
+    plan = solved(cluster([*running, *waiting], groups, nodes, actions=("allocate", "preempt")))
+    assert lost(plan) == {"b-0"}
+    stage = next(one for one in plan.stages if "lost GPUs" in one.name)
+    assert (stage.objective, stage.bound, stage.status) == (4_000, 3_000, "FEASIBLE")
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_gang_that_comes_home_in_part_has_lost_what_has_no_place(devices: int) -> None:
     """The trigger needs n1. Of the gang only the pod there is lost, and its surplus pod v-2 stays on n2. One

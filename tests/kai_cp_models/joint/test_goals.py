@@ -19,6 +19,7 @@ from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
 from kai_cp_models.joint.model import Moves
 from kai_cp_models.joint.policy import PREEMPT
+from kai_cp_models.joint.problem import EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, Settings
 from kai_cp_models.snapshot import Snapshot
@@ -213,3 +214,12 @@ def test_all_other_goals_break_ties_only_where_they_are_named() -> None:
         if first != second:
             plan = solved(old_or_young(), with_goals(first, second))
             assert lost(plan) == {"old-0"}
+
+
+def test_a_pod_that_got_its_place_in_this_cycle_is_neither_lost_nor_moved() -> None:
+    """One pod of the unit runs, the other one got its place in allocate."""
+    unit = EvictionUnit(group("g", 2), (pod("g-0", "n1"), pod("g-1")), 0, True)
+    for gone, moved in ((True, frozenset()), (False, frozenset(one.key for one in unit.pods))):
+        plan = Disruption([unit], [gone], moved, (), STEP_MILLI_GPUS)
+        assert GOALS["lost_gpus"].value(plan) == (1_000 * gone,)
+        assert GOALS["moved_pods"].value(plan) == GOALS["moved_latest"].value(plan) == (len(moved) // 2,)
