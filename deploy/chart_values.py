@@ -63,32 +63,35 @@ class Image(Values):
 
     registry: Annotated[
         str,
-        Field(description="Registry host; empty: the node's default.", pattern=r"^[A-Za-z0-9._:/-]*$"),
+        Field(
+            description="Registry host. Empty: the default of the container runtime.",
+            pattern=r"^[A-Za-z0-9._:/-]*$",
+        ),
         Field(json_schema_extra={"not": {"pattern": "://"}}),
     ] = ""
     repository: Annotated[
-        str, Field(description="Repository.", pattern=r"^[a-z0-9]+([._/-]+[a-z0-9]+)*$")
+        str, Field(description="Repository of the image.", pattern=r"^[a-z0-9]+([._/-]+[a-z0-9]+)*$")
     ] = "kai-cp"
     tag: Annotated[
         str,
         Field(
-            description="Tag; empty: the chart's appVersion. A digest beats it.",
+            description="Tag. Empty: the chart's appVersion. Has no effect if a digest is given.",
             pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
         ),
     ] = ""
     digest: Annotated[
-        str, Field(description="Digest, the way to pin an image.", pattern=r"^(sha256:[0-9a-f]{64})?$")
+        str, Field(description="Digest (`sha256:…`). Pins the image.", pattern=r"^(sha256:[0-9a-f]{64})?$")
     ] = ""
     pullPolicy: Annotated[
-        Literal["Always", "IfNotPresent", "Never"], Field(description="When the image is pulled.")
+        Literal["Always", "IfNotPresent", "Never"], Field(description="Pull policy of the image.")
     ] = "IfNotPresent"
 
 
 class Requests(Values):
     """Amounts of CPU and memory."""
 
-    cpu: Annotated[Cores | None, Field(description="CPU.")] = None
-    memory: Annotated[Quantity | None, Field(description="Memory.")] = None
+    cpu: Annotated[Cores | None, Field(description="Amount of CPU.")] = None
+    memory: Annotated[Quantity | None, Field(description="Amount of memory.")] = None
 
 
 OURS: Final = r"^(app\.kubernetes\.io/(name|instance|version|managed-by|component)|helm\.sh/chart|kai-cp/.*)$"
@@ -101,8 +104,8 @@ NOT_OURS: Final = Field(
 class Resources(Values):
     """Requests and limits of a container; docs/sizing.md has the measured table."""
 
-    requests: Annotated[Requests, Field(description="What the container is given.")] = Requests()
-    limits: Annotated[Requests, Field(description="What it may not exceed; no CPU limit by default.")] = (
+    requests: Annotated[Requests, Field(description="Requests of the container.")] = Requests()
+    limits: Annotated[Requests, Field(description="Limits of the container. No CPU limit by default.")] = (
         Requests()
     )
 
@@ -110,25 +113,31 @@ class Resources(Values):
 class Placement(Values):
     """Where pods of a process run."""
 
-    nodeSelector: Annotated[dict[str, str], Field(description="Labels of the nodes it may run on.")] = {}
-    tolerations: Annotated[list[Free], Field(description="Taints it accepts.")] = []
-    affinity: Annotated[Free, Field(description="Affinity; empty: replicas prefer different nodes.")] = {}
-    topologySpreadConstraints: Annotated[list[Free], Field(description="Spread over zones.")] = []
+    nodeSelector: Annotated[dict[str, str], Field(description="Node selector of the pods.")] = {}
+    tolerations: Annotated[list[Free], Field(description="Tolerations of the pods.")] = []
+    affinity: Annotated[
+        Free, Field(description="Affinity of the pods. Empty: the replicas prefer different nodes.")
+    ] = {}
+    topologySpreadConstraints: Annotated[
+        list[Free], Field(description="Topology spread constraints of the pods.")
+    ] = []
     priorityClassName: Annotated[DnsNameOrEmpty, Field(description="PriorityClass of the pods.")] = (
         "system-cluster-critical"
     )
     podAnnotations: Annotated[dict[str, str], Field(description="Annotations of the pods.")] = {}
-    podLabels: Annotated[Labels, Field(description="Further labels of the pods."), NOT_OURS] = {}
+    podLabels: Annotated[Labels, Field(description="Additional labels of the pods."), NOT_OURS] = {}
 
 
 class Process(Placement):
     """A Deployment."""
 
-    replicas: Annotated[int, Field(description="Processes; one leads, the others stand by.", ge=0)] = 2
+    replicas: Annotated[int, Field(description="Number of pods. One leads, the others stand by.", ge=0)] = 2
     resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources()
-    extraArgs: Annotated[list[str], Field(description="Further flags, as on the command line.")] = []
+    extraArgs: Annotated[
+        list[str], Field(description="Additional flags of the process, as on its command line.")
+    ] = []
     extraEnv: Annotated[
-        list[Free], Field(description="Environment variables of the container, for example of a proxy.")
+        list[Free], Field(description="Environment variables of the container, for example for a proxy.")
     ] = []
 
 
@@ -141,41 +150,48 @@ class Scheduler(Process):
     schedulePeriod: Annotated[
         str,
         Field(
-            description="Least time between cycles under load.", pattern=r"^([0-9]+([.][0-9]+)?(ms|s|m|h))+$"
+            description="Shortest time between two cycles under load.",
+            pattern=r"^([0-9]+([.][0-9]+)?(ms|s|m|h))+$",
         ),
     ] = "1s"
     settings: Annotated[
         EngineSettings,
-        Field(description="Settings of the engine, see docs/settings.md."),
+        Field(description="Settings of the engine (docs/settings.md)."),
     ] = {}
-    anonymize: Annotated[bool, Field(description="Serve snapshots without names.")] = False
+    anonymize: Annotated[
+        bool, Field(description="Replace all names in what `/get-snapshot` and the page serve.")
+    ] = False
 
 
 class Binder(Process):
     """`kai-cp binder`; installed in mode *enforce* only."""
 
-    enabled: Annotated[bool, Field(description="Install our binder in mode enforce; false: KAI's binds.")] = (
-        True
-    )
+    enabled: Annotated[
+        bool, Field(description="Install the binder of kai_cp in mode enforce. False: KAI's binder stays.")
+    ] = True
     resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(
         requests=Requests(cpu="250m", memory="256Mi"), limits=Requests(memory="1Gi")
     )
-    cdiEnabled: Annotated[bool, Field(description="Name devices as the container device interface does.")] = (
-        False
-    )
+    cdiEnabled: Annotated[
+        bool, Field(description="Name devices as the Container Device Interface (CDI) does.")
+    ] = False
     hamiCoreEnabled: Annotated[bool, Field(description="Write memory limits that HAMi-core enforces.")] = (
         False
     )
-    mpsLimits: Annotated[bool, Field(description="Hold pods with annotation mps to their share.")] = False
+    mpsLimits: Annotated[
+        bool, Field(description="Limit pods with the annotation `mps` to their share of the GPU.")
+    ] = False
 
 
 class Scaling(Values):
     """Pods that make a cluster autoscaler act (node-scale-adjuster)."""
 
-    namespace: Annotated[DnsLabel, Field(description="Their namespace.")] = "kai-scale-adjust"
+    namespace: Annotated[DnsLabel, Field(description="Namespace of the scaling pods.")] = "kai-scale-adjust"
     create: Annotated[
         bool,
-        Field(description="Create the namespace and the account. KAI creates them where it is installed."),
+        Field(
+            description="Create this namespace and the account in it. Leave it false where KAI is installed."
+        ),
     ] = False
 
 
@@ -185,7 +201,9 @@ class Controllers(Process):
     enabled: Annotated[
         list[ControllerName],
         Field(
-            description="What runs, in place of KAI's part of the same name; empty: nothing is installed.",
+            description="Which controllers run, each in place of KAI's part of the same name: "
+            "`podgrouper`, `podgroup-controller`, `queue-controller`, `shards`, "
+            "`node-scale-adjuster`, `provisioning-requests`. Empty: nothing is installed.",
             json_schema_extra={"uniqueItems": True},
         ),
     ] = []
@@ -198,31 +216,38 @@ class Controllers(Process):
 class Admission(Process):
     """`kai-cp admission`; one release of a cluster only, as its registrations have KAI's names."""
 
-    enabled: Annotated[
-        bool, Field(description="Install it and register it, in place of KAI's admission.")
-    ] = False
+    enabled: Annotated[bool, Field(description="Install the webhooks of kai_cp in place of KAI's.")] = False
     resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources(
         requests=Requests(cpu="100m", memory="128Mi"), limits=Requests(memory="512Mi")
     )
     failurePolicy: Annotated[
         Literal["Fail", "Ignore"],
         Field(
-            description="While it does not answer: Fail refuses our pods with a part of a GPU, and changes "
-            "of queues, pod groups and topologies, so that no new workload gets its pod group; Ignore lets "
-            "all in unjudged, and pods with a part of a GPU then start without their devices."
+            description="What happens while admission does not answer. Fail: pods that ask for a part of "
+            "a GPU, and changes of queues, pod groups and topologies, are refused, so no new "
+            "workload gets its pod group. Ignore: all of them are admitted unchecked, and "
+            "pods that ask for a part of a GPU start without their devices."
         ),
     ] = "Fail"
-    gpuSharing: Annotated[bool, Field(description="Pods may ask for a part of a GPU.")] = True
+    gpuSharing: Annotated[bool, Field(description="Admit pods that ask for a part of a GPU.")] = True
 
 
 class Defaults(Values):
     """KAI's default objects."""
 
     queues: Annotated[
-        bool, Field(description="Make default-parent-queue and default-queue. KAI's chart makes them too.")
+        bool,
+        Field(
+            description="Create the queues default-parent-queue and default-queue. KAI's chart creates "
+            "them, too."
+        ),
     ] = False
     priorityClasses: Annotated[
-        bool, Field(description="Make train, build-preemptible, build and inference. KAI's chart does, too.")
+        bool,
+        Field(
+            description="Create the PriorityClasses train, build-preemptible, build and inference. KAI's "
+            "chart creates them, too."
+        ),
     ] = False
 
 
@@ -230,17 +255,27 @@ class Reservation(Values):
     """Pods that hold a shared GPU."""
 
     namespace: Annotated[
-        DnsLabel, Field(description="Their namespace. The default is KAI's, and KAI may have created it.")
+        DnsLabel, Field(description="Namespace of the reservation pods. The default is KAI's.")
     ] = "kai-resource-reservation"
     createNamespace: Annotated[
-        bool, Field(description="Make the namespace. Leave it false where KAI is installed.")
+        bool, Field(description="Create this namespace. Leave it false where KAI is installed.")
     ] = False
     createServiceAccount: Annotated[
-        bool, Field(description="Make their account and role. Leave it false where KAI is installed.")
+        bool,
+        Field(
+            description="Create the account and the role of the reservation pods. Leave it false where "
+            "KAI is installed."
+        ),
     ] = False
-    serviceAccountName: Annotated[DnsLabel, Field(description="Their account.")] = "kai-resource-reservation"
-    appLabel: Annotated[Label, Field(description="Their label `app`.")] = "kai-resource-reservation"
-    runtimeClassName: Annotated[DnsNameOrEmpty, Field(description="Runtime class of these pods.")] = ""
+    serviceAccountName: Annotated[DnsLabel, Field(description="Account of the reservation pods.")] = (
+        "kai-resource-reservation"
+    )
+    appLabel: Annotated[Label, Field(description="Value of the label `app` of the reservation pods.")] = (
+        "kai-resource-reservation"
+    )
+    runtimeClassName: Annotated[
+        DnsNameOrEmpty, Field(description="RuntimeClass of the reservation pods.")
+    ] = ""
 
 
 class Shard(Values):
@@ -248,31 +283,39 @@ class Shard(Values):
 
     name: Annotated[
         str,
-        Field(description="Name, a part of object names.", pattern=r"^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$"),
+        Field(
+            description="Name of the shard. Names of objects contain it.",
+            pattern=r"^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$",
+        ),
     ]
     nodePool: Annotated[
         LabelOrEmpty,
-        Field(description="Value of the node-pool label served; empty: nodes without the label."),
+        Field(
+            description="Value of the node-pool label that this shard serves. Empty: nodes without the label."
+        ),
     ] = ""
     schedulingShard: Annotated[
         DnsNameOrEmpty,
-        Field(description="SchedulingShard object whose configuration is taken; empty: defaults."),
+        Field(description="SchedulingShard whose configuration the shard takes. Empty: the defaults."),
     ] = ""
     resources: Annotated[
-        Resources | None, Field(description="CPU and memory, instead of the scheduler's.")
+        Resources | None, Field(description="CPU and memory, instead of scheduler.resources.")
     ] = None
     settings: Annotated[
-        EngineSettings, Field(description="Settings of the engine laid over the scheduler's.")
+        EngineSettings,
+        Field(description="Settings of the engine, which override those of scheduler.settings."),
     ] = {}
-    extraArgs: Annotated[list[str], Field(description="Further flags of this shard.")] = []
+    extraArgs: Annotated[list[str], Field(description="Additional flags of this shard.")] = []
 
 
 class Rbac(Values):
     """Roles and bindings."""
 
-    create: Annotated[bool, Field(description="Make roles and bindings for our accounts.")] = True
+    create: Annotated[
+        bool, Field(description="Create roles and bindings for the accounts of the processes.")
+    ] = True
     reader: Annotated[
-        bool, Field(description="Also make the read-only ClusterRole for people who use the command line.")
+        bool, Field(description="Also create the read-only ClusterRole for people who use the command line.")
     ] = True
     crdInstaller: Annotated[
         bool, Field(description="Also create the ClusterRole that `kai-cp crds --apply` needs.")
@@ -282,36 +325,46 @@ class Rbac(Values):
 class ServiceAccounts(Values):
     """Accounts of the processes."""
 
-    create: Annotated[bool, Field(description="Make them.")] = True
-    annotations: Annotated[dict[str, str], Field(description="Their annotations.")] = {}
+    create: Annotated[bool, Field(description="Create the accounts of the processes.")] = True
+    annotations: Annotated[dict[str, str], Field(description="Annotations of these accounts.")] = {}
 
 
 class ServiceMonitor(Values):
     """For the Prometheus operator."""
 
-    enabled: Annotated[bool, Field(description="Make a ServiceMonitor.")] = False
-    interval: Annotated[str, Field(description="How often metrics are read.", pattern=r"^[0-9]+(s|m)$")] = (
-        "30s"
-    )
-    labels: Annotated[Labels, Field(description="Labels that your Prometheus selects.")] = {}
+    enabled: Annotated[bool, Field(description="Create a ServiceMonitor.")] = False
+    interval: Annotated[
+        str, Field(description="How often Prometheus reads the metrics.", pattern=r"^[0-9]+(s|m)$")
+    ] = "30s"
+    labels: Annotated[
+        Labels, Field(description="Labels by which your Prometheus selects ServiceMonitors.")
+    ] = {}
 
 
 class PrometheusRule(Values):
     """Alerts for the Prometheus operator."""
 
-    enabled: Annotated[bool, Field(description="Make a PrometheusRule with the alerts.")] = False
-    labels: Annotated[Labels, Field(description="Labels that your Prometheus selects.")] = {}
+    enabled: Annotated[bool, Field(description="Create a PrometheusRule with the alerts.")] = False
+    labels: Annotated[
+        Labels, Field(description="Labels by which your Prometheus selects PrometheusRules.")
+    ] = {}
 
 
 class Dashboards(Values):
     """ConfigMaps for Grafana's sidecar."""
 
-    enabled: Annotated[bool, Field(description="Make the four dashboards.")] = False
-    labels: Annotated[Labels, Field(description="Label that the sidecar looks for.")] = {
+    enabled: Annotated[
+        bool, Field(description="Create a ConfigMap for each of the four Grafana dashboards.")
+    ] = False
+    labels: Annotated[Labels, Field(description="Label by which Grafana's sidecar finds the dashboards.")] = {
         "grafana_dashboard": "1"
     }
-    annotations: Annotated[dict[str, str], Field(description="Annotations, for example the folder.")] = {}
-    namespace: Annotated[DnsLabelOrEmpty, Field(description="Their namespace; empty: the release's.")] = ""
+    annotations: Annotated[
+        dict[str, str], Field(description="Annotations of the dashboards, for example the folder in Grafana.")
+    ] = {}
+    namespace: Annotated[
+        DnsLabelOrEmpty, Field(description="Namespace of the dashboards. Empty: that of the release.")
+    ] = ""
 
 
 class Monitoring(Values):
@@ -329,22 +382,28 @@ class Monitoring(Values):
 class NetworkPolicy(Values):
     """Which peers may connect to our pods, and to which peers these connect."""
 
-    enabled: Annotated[bool, Field(description="Make NetworkPolicies.")] = False
-    metricsFrom: Annotated[list[Free], Field(description="Peers that may read metrics; empty: any pod.")] = []
+    enabled: Annotated[bool, Field(description="Create NetworkPolicies.")] = False
+    metricsFrom: Annotated[
+        list[Free], Field(description="Peers that may read the metrics. Empty: all pods.")
+    ] = []
     apiServer: Annotated[
-        list[Free], Field(description="Peers that are the API server; empty: any address.")
+        list[Free], Field(description="Peers that are the API server. Empty: all addresses.")
     ] = []
     apiServerPorts: Annotated[list[Port], Field(description="Ports of the API server.")] = [443, 6443]
     extraEgress: Annotated[
-        list[Free], Field(description="Further egress rules, for example to Prometheus.")
+        list[Free], Field(description="Additional egress rules, for example to Prometheus.")
     ] = []
 
 
 class DisruptionBudget(Values):
     """PodDisruptionBudgets of processes with more than one replica."""
 
-    enabled: Annotated[bool, Field(description="Make them.")] = True
-    maxUnavailable: Annotated[int, Field(description="Pods that may be unavailable at once.", ge=1)] = 1
+    enabled: Annotated[
+        bool, Field(description="Create a PodDisruptionBudget for each process with several pods.")
+    ] = True
+    maxUnavailable: Annotated[
+        int, Field(description="How many pods of a process may be unavailable at once.", ge=1)
+    ] = 1
 
 
 class PriorityQuota(Values):
@@ -353,8 +412,8 @@ class PriorityQuota(Values):
     enabled: Annotated[
         bool,
         Field(
-            description="Make the ResourceQuota without which some clusters (GKE) admit no pods of a class "
-            "`system-…` outside kube-system."
+            description="Create a ResourceQuota for pods with a PriorityClass `system-…`. Some clusters "
+            "(GKE) admit such pods outside kube-system only where a quota allows them."
         ),
     ] = True
 
@@ -365,15 +424,16 @@ class Policies(Values):
     enabled: Annotated[
         bool,
         Field(
-            description="Where anything of ours writes (advise, enforce, controllers): bound what a stolen "
-            "token of ours may change (SECURITY.md)."
+            description="Create admission policies that limit what the accounts of the processes may "
+            "change, so that a stolen token does less harm (SECURITY.md). Created only where "
+            "a process writes (advise, enforce, controllers)."
         ),
     ] = True
     otherSchedulers: Annotated[
         list[Annotated[str, Field(pattern=r"^system:serviceaccount:[a-z0-9.-]+:[a-z0-9.-]+$")]],
         Field(
-            description="Accounts of the schedulers of other releases in this cluster "
-            "(`system:serviceaccount:NAMESPACE:NAME`): they, too, write reservations of their pod groups."
+            description="Accounts of schedulers that belong to other releases in this cluster "
+            "(`system:serviceaccount:NAMESPACE:NAME`). They may write reservations of their pod groups, too."
         ),
     ] = []
 
@@ -384,7 +444,8 @@ class Crds(Values):
     install: Annotated[
         bool,
         Field(
-            description="Install them with this release. Leave it false where KAI is installed: it owns them."
+            description="Install KAI's custom resource definitions with this release. Leave it false "
+            "where KAI is installed."
         ),
     ] = False
 
@@ -395,17 +456,21 @@ class ChartValues(Values):
     mode: Annotated[
         Literal["observe", "advise", "enforce"],
         Field(
-            description="observe: record plans, write nothing; advise: also write why pods wait; "
-            "enforce: bind and evict. See the README before you enforce."
+            description="observe: record plans, write nothing. advise: also write why pods wait. "
+            "enforce: bind and evict. Read docs/observe-to-enforce.md before you enforce."
         ),
     ] = "observe"
     schedulerName: Annotated[
-        str, Field(description="schedulerName of the pods served.", pattern=r"^[A-Za-z0-9._-]+$")
+        str,
+        Field(
+            description="The `schedulerName` of the pods that this release schedules.",
+            pattern=r"^[A-Za-z0-9._-]+$",
+        ),
     ] = "kai-scheduler"
     nodePoolLabelKey: Annotated[
         str,
         Field(
-            description="Label that divides the cluster into node pools; empty: one pool.",
+            description="Label that divides the cluster into node pools. Empty: one pool.",
             pattern=f"^({_KEY})?$",
         ),
     ] = "kai.scheduler/node-pool"
@@ -413,44 +478,50 @@ class ChartValues(Values):
         "kai.scheduler/queue"
     )
     nameOverride: Annotated[
-        DnsLabelOrEmpty, Field(description="Instead of the chart's name in object names.")
+        DnsLabelOrEmpty, Field(description="Replaces the chart's name in the names of objects.")
     ] = ""
     fullnameOverride: Annotated[
-        DnsLabelOrEmpty, Field(description="Instead of the whole prefix of object names.")
+        DnsLabelOrEmpty, Field(description="Replaces the whole prefix of the names of objects.")
     ] = ""
-    commonLabels: Annotated[Labels, Field(description="Labels of every object."), NOT_OURS] = {}
+    commonLabels: Annotated[Labels, Field(description="Labels of all objects."), NOT_OURS] = {}
     image: Annotated[Image, Field(description="The image of every process.")] = Image()
     imagePullSecrets: Annotated[
-        list[dict[str, str]], Field(description="Secrets to pull it with, as `- name: NAME`.")
+        list[dict[str, str]], Field(description="Secrets for pulling the image, as `- name: NAME`.")
     ] = []
-    openshift: Annotated[bool, Field(description="OpenShift gives user ids itself: none is set here.")] = (
-        False
-    )
-    logLevel: Annotated[int, Field(description="Verbosity as KAI's; from 5 on, debug.", ge=0, le=10)] = 3
+    openshift: Annotated[bool, Field(description="Set no user IDs, because OpenShift assigns them.")] = False
+    logLevel: Annotated[
+        int,
+        Field(
+            description="Verbosity, with KAI's meaning. From 5 on, debug messages are logged.", ge=0, le=10
+        ),
+    ] = 3
     scheduler: Annotated[Scheduler, Field(description="`kai-cp scheduler`, for every shard.")] = Scheduler()
     shards: Annotated[
-        list[Shard], Field(description="Node pools: each entry is a scheduler of its own.", min_length=1)
+        list[Shard],
+        Field(description="Schedulers, one for each node pool; see deploy/README.md.", min_length=1),
     ] = [Shard(name="default")]
     binder: Annotated[Binder, Field(description="`kai-cp binder`, in mode enforce only.")] = Binder()
     controllers: Annotated[
-        Controllers, Field(description="`kai-cp controllers`: pod grouper and the like.")
+        Controllers, Field(description="`kai-cp controllers`: the pod grouper and other controllers.")
     ] = Controllers()
     admission: Annotated[Admission, Field(description="`kai-cp admission`: the webhooks.")] = Admission()
     defaults: Annotated[Defaults, Field(description="KAI's default objects.")] = Defaults()
-    reservation: Annotated[Reservation, Field(description="Pods that hold a shared GPU.")] = Reservation()
+    reservation: Annotated[Reservation, Field(description="Reservation pods, which hold shared GPUs.")] = (
+        Reservation()
+    )
     rbac: Annotated[Rbac, Field(description="Roles and bindings.")] = Rbac()
     serviceAccounts: Annotated[ServiceAccounts, Field(description="Accounts of the processes.")] = (
         ServiceAccounts()
     )
     monitoring: Annotated[Monitoring, Field(description="Prometheus and Grafana.")] = Monitoring()
-    networkPolicy: Annotated[NetworkPolicy, Field(description="Who may talk to our pods.")] = NetworkPolicy()
+    networkPolicy: Annotated[NetworkPolicy, Field(description="Which connections the pods may have.")] = (
+        NetworkPolicy()
+    )
     podDisruptionBudget: Annotated[DisruptionBudget, Field(description="PodDisruptionBudgets.")] = (
         DisruptionBudget()
     )
     priorityQuota: Annotated[
         PriorityQuota, Field(description="For clusters where pods of a system PriorityClass need a quota.")
     ] = PriorityQuota()
-    policies: Annotated[Policies, Field(description="What a stolen token of ours may not change.")] = (
-        Policies()
-    )
+    policies: Annotated[Policies, Field(description="Limits of what a stolen token may change.")] = Policies()
     crds: Annotated[Crds, Field(description="KAI's custom resource definitions.")] = Crds()

@@ -119,12 +119,13 @@ def _rows(model: BaseModel, prefix: str = "") -> Iterator[str]:
         if isinstance(value, BaseModel):
             yield from _rows(value, f"{key}.")
             continue
-        if isinstance(value, list) and value and isinstance(value[0], BaseModel):
-            shown = json.dumps([item.model_dump(exclude_defaults=True) for item in value])
-        else:
-            shown = "" if value is None else json.dumps(value)
+        items = value if isinstance(value, list) and value and isinstance(value[0], BaseModel) else []
+        given = [item.model_dump(exclude_defaults=True) for item in items] or value
+        shown = "" if given is None else json.dumps(given)
         text = description.replace("|", "\\|")
         yield f"| `{key}` | {f'`{shown}`' if shown else ''} | {text} |"
+        for item in items:
+            yield from _rows(item, f"{key}[].")
 
 
 def readme() -> str:

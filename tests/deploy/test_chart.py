@@ -712,3 +712,6 @@ def test_the_page_names_every_value() -> None:
     page = Path(CHART / "README.md").read_text("utf-8")
     for path, _ in leaves(DEFAULTS):
         assert f"`{path}" in page, path
+    shard = make_chart.ChartValues().shards[0]
+    for name in type(shard).model_fields:
+        assert f"`shards[].{name}`" in page, name
