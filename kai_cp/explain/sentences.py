@@ -59,7 +59,7 @@ _HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"
 _LEVELS: Final = {"kubernetes.io/hostname": "node"}
 """Levels that have a word."""
 _OTHERS: Final = (
-    "deleted pods that do not end, or pods of no pod group, hold the rest, and neither can be stopped"
+    "the rest is held by pods that are being deleted or belong to no pod group; neither can be evicted"
 )
 
 

@@ -338,8 +338,8 @@ def _least(stage: Json, action: str) -> str:
     parts = unit.removeprefix("1/").removesuffix("]")
     scale, unit = (int(parts), "") if parts.isdigit() else _SCALES.get(unit, (1, ""))
     if "by rank" in name:
-        sure = "no permitted plan costs" if stage["proved"] else "no plan was found that costs"
-        return f"{sure} those with the greater right less"
+        sure = "no permitted plan loses" if stage["proved"] else "no plan was found that loses"
+        return f"{sure} fewer GPUs, weighted by the fair order"
     cost = f"{name} by {action} in all: {_amount(round(stage['value'] / scale, 3))}{unit}"
     if stage["proved"]:
         return f"{cost}; no permitted plan has less"

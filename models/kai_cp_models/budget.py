@@ -1,9 +1,9 @@
 """What a cycle may spend: a deadline by the clock, and work that is counted.
 
-Whether a search goes on is decided by work alone, so that the same snapshot gives the same answer however
-busy the machine is. Work is CP-SAT's deterministic time, weighted, and estimates from sizes and counts for
-everything else; one unit is about what a quiet core does in a second. The clock only stops what would miss
-the deadline, and then ``cut`` says so.
+Work alone decides how long a search continues, so that the same snapshot gives the same answer on a busy
+machine and on an idle one. Work is CP-SAT's deterministic time, weighted, and for everything else an estimate
+from sizes and counts. One unit is about what an idle core does in a second. The clock only stops what would
+miss the deadline, and then ``cut`` says so.
 """
 
 from __future__ import annotations

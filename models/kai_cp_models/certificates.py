@@ -1,9 +1,9 @@
-"""Certificates: what shows that a batch gets no places, each stated once.
+"""Certificates: ways to show that a batch gets no places, each implemented once.
 
-Each is a relaxation of every plan that some rights permit, beside batches that have places. An action asks
-them with its own rights and beside what it has admitted, before it searches (``actions/certificates.py``); a
-proof asks them with the rights of every plan (``proof``). What is shown holds beside more, too, and with
-fewer rights.
+A certificate relaxes the problem: it allows at least as much as any plan with the same rights that gives
+places to the same other batches. An action tests certificates before it searches, with its own rights and
+beside what it has admitted (``actions/certificates.py``). A proof tests them with the rights of every plan
+(``proof``). A refusal also holds beside further batches, and with fewer rights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kai_cp_models.rules.stateful.protocol import RuleState
 
 
 class Surroundings(Protocol):
-    """Beside which batches something is asked for, and what may leave for any of them."""
+    """The batches beside which an ask is tested, and what may leave for any of them."""
 
     @property
     def base(self) -> Ledger:
@@ -67,7 +67,7 @@ NOTHING_TO_MOVE_INTO: Final = Refusal(
 
 
 def dead_end(rules: Iterable[RuleState], pods: Sequence[Pod]) -> Refusal | None:
-    """What one of the pods needs and does not exist, so that no free capacity could help it (4.3)."""
+    """Something that one of the pods needs does not exist, so no free capacity could help it (4.3)."""
     found = ((rule, rule.dead_end(pod)) for rule in rules for pod in pods if rule.concerns(pod))
     return next((Refusal(rule.dead_end_reason, words) for rule, words in found if words), None)
 
@@ -100,7 +100,7 @@ def _over_bounds(beside: Surroundings, ask: Ask) -> Refusal | None:
 
 
 def _over_sums(beside: Surroundings, ask: Ask) -> Refusal | None:
-    """The pods are more than all nodes that one of the asks accepts offer in sum."""
+    """The pods need more than all nodes that accept one of the asks offer in sum."""
     return beside.short(ask)
 
 

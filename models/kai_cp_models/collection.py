@@ -1,5 +1,5 @@
-"""Reading and deciding without garbage collection: they make millions of objects, hardly any of them in
-reference cycles."""
+"""Reading and deciding without garbage collection: both make millions of objects, and hardly any of them
+is part of a reference cycle."""
 
 from __future__ import annotations
 

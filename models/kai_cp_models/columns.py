@@ -1,7 +1,7 @@
-"""Pods and pod groups as columns: there are many of them, and most questions are sums over some.
+"""Pods and pod groups as columns: there are many of them, and most questions are sums over some of them.
 
-Records never change, so one that was in the snapshot before has the row that it had there, and only new ones
-are looked at. Rows hold codes, which last from snapshot to snapshot; positions are made of them again.
+Records never change. So a record that was in the snapshot before keeps its row, and only new records are
+read. Rows hold codes, which stay the same from snapshot to snapshot; positions are computed from the codes.
 """
 
 from __future__ import annotations

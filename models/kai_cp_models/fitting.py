@@ -1,6 +1,6 @@
-"""Which nodes have room for a pod, and in which order they score: kept by spec, followed node by node.
+"""Which nodes a pod fits, and in which order they score. Kept for each spec, and updated node by node.
 
-The room of static node rules, requests and shared devices only; stateful rules come on top (``Ledger.fits``).
+Only static node rules, requests and shared devices count here; ``Ledger.fits`` adds the stateful rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 NOWHERE: Final = np.iinfo(np.int64).min
-"""The rank of a node without room."""
+"""The rank of a node that the pod does not fit."""
 
 _ALL: Final = slice(None)
 _MOST: Final = np.iinfo(np.int64).max
@@ -33,9 +33,10 @@ _MOST: Final = np.iinfo(np.int64).max
 class NodeView:
     """The nodes as pods of one spec see them; see the module.
 
-    ``now``: [N] there is room that is idle; ``later``: room once everything releasing is gone; ``shared``: a
-    shared device that the pod fits. ``ranks``: [N] the order of the nodes, ``NOWHERE`` where there is no
-    room. ``exact``: False where more than ranks decides: the policy's scores, GPU memory, claims.
+    ``now``: [N] whether the pod fits what is idle. ``later``: [N] whether it fits once everything releasing
+    is gone. ``shared``: [N] whether it fits a shared device. ``ranks``: [N] the order of the nodes,
+    ``NOWHERE`` where the pod does not fit. ``exact``: False if more than ranks decides: the policy's scores,
+    GPU memory, claims.
     """
 
     def __init__(self, ledger: Ledger, pod: Pod) -> None:
@@ -83,8 +84,8 @@ class NodeView:
             self._look(ledger, node)
 
     def slots_of(self, ledger: Ledger, changed: Sequence[int], *, now: bool) -> Ints:
-        """[N] pods of the spec that the room of each node takes, as far as requests tell. ``changed``: the
-        nodes of all changes; the view has followed them."""
+        """[N] how many pods of the spec each node takes, by requests alone. ``changed``: the nodes of all
+        changes; the view has followed them."""
         seen, found = self._slots.get(now, (0, None))
         fits = self.now if now else self.later
         if found is None or len(changed) - seen > np.count_nonzero(fits):
@@ -137,7 +138,7 @@ class NodeView:
         self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE
 
     def takes(self, ledger: Ledger, node: int, *, now: bool) -> bool:
-        """Whether the node has room for a pod at this moment, however far the view has followed."""
+        """Whether a pod fits the node at this moment, however far the view has followed."""
         if not self._accepted[node]:
             return False
         free = (ledger.room.idle_on if now else ledger.room.free_on)[node]

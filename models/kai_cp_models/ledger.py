@@ -157,7 +157,7 @@ class Ledger:
     _views: dict[PodSpec, NodeView] = field(default_factory=dict)
     """The nodes as pods of each spec see them, as far as they have followed."""
     _changed: list[int] = field(default_factory=list)
-    """Every change of a node's room, devices or slots: the node."""
+    """The node of every change of free capacity, devices or slots."""
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups, from when they were first asked for."""
     _nodes: dict[GroupKey, Mapping[str, NodeCounts]] = field(default_factory=dict)
@@ -309,8 +309,8 @@ class Ledger:
         return view
 
     def fits(self, pod: Pod, *, now: bool) -> Mask:
-        """[N] nodes with room for the pod: idle now, or once everything releasing is gone (2.6). Static node
-        rules and stateful rules are included."""
+        """[N] nodes that the pod fits: now, or once everything releasing is gone (2.6). Static node rules and
+        stateful rules are included."""
         view, rules = self.view(pod), [rule for rule in self.rules if rule.concerns(pod)]
         mask: Mask = (view.now if now else view.later).copy()
         for rule in rules:
@@ -360,7 +360,7 @@ class Ledger:
         return self.snapshot.node_index.get(pod.nominated_node, -1)
 
     def has_room(self, pod: Pod) -> bool:
-        """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
+        """Whether the pod fits a node once everything releasing is gone, without stateful rules."""
         later = self.view(pod).later
         # Four times as fast as ``any``.
         return len(later) > 0 and bool(later[later.argmax()])
@@ -373,7 +373,7 @@ class Ledger:
         return np.where(self.fits(pod, now=now), slots, 0) if concerned else slots
 
     def best(self, pod: Pod, within: Mask | None) -> tuple[int, bool] | None:
-        """The node that scores best for the pod, and whether its room is idle; -1: none has room.
+        """The node that scores best for the pod, and whether it fits what is idle there; -1: it fits no node.
 
         The same answer as ``fits`` and ``scores`` give ``within`` these nodes (None: all), without scoring
         every node; None where that takes more than ranks: stateful rules, and see ``NodeView.exact``.
@@ -424,7 +424,7 @@ class Ledger:
         return next(name for name in names if (node, name) not in self.devices and name not in taken)
 
     def devices_free(self, pod: Pod, node: int, names: Sequence[str], *, now: bool) -> bool:
-        """Whether the named devices have room for a share; those that no pod holds then are whole GPUs, each
+        """Whether a share fits the named devices; those that no pod holds then are whole GPUs, each
         with its reservation pod."""
         need, left = self.share_mib_on(pod, node), (self.room.idle_on if now else self.room.free_on)[node]
         known = [one for name in names if (one := self.devices.get((node, name))) is not None]

@@ -1,4 +1,4 @@
-"""What a snapshot's pods hold at its start: room of the nodes and shared devices (2.6)."""
+"""What a snapshot's pods hold at its start: capacity of the nodes, and shared devices (2.6)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Homes:
 
 
 def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCapacity, Devices, GroupsOn]:
-    """Room, shared devices by (node, name), and their names by node. ``allocatable``: [N, D]."""
+    """Free capacity, shared devices by (node, name), and their names by node. ``allocatable``: [N, D]."""
     idle, releasing = allocatable.copy(), np.zeros_like(allocatable)
     nodes, held = homes.nodes, homes.requests * (allocatable > 0)[homes.nodes]
     columns = snapshot.columns

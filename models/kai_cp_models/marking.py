@@ -1,5 +1,5 @@
-"""Specs with a mark, so that pods with equal objects can still be different classes (classes are made by
-spec)."""
+"""Specs with a mark. Classes are made by spec, so a mark puts pods with equal objects into different
+classes."""
 
 from __future__ import annotations
 

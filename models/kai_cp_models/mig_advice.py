@@ -2,7 +2,7 @@
 
 KAI schedules onto the instances that exist (2.4); which instances exist is for an administrator to
 say. Here every GPU of a MIG node with strategy ``mixed`` may be partitioned again, as long as the instances
-in use remain. Only room counts (instances, cpu, memory, pod slots, static node rules), not queues.
+in use remain. Only capacity counts (instances, CPU, memory, pod slots, static node rules), not queues.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float =
     """The repartition that admits most pending MIG pods, with few changed instances.
 
     ``plan``: its binds and nominations use instances, its evictions free them, and pods that it lets wait
-    for other reasons than room are left out. ``seconds``: until it must be there. None: there are no pending
-    MIG pods, or no repartition admits more of them than the present instances. Raises ``TimeoutError`` where
-    the time is too short, so that advice never depends on the load.
+    for other reasons than capacity are left out. ``seconds``: the time for the answer. None: there are no
+    pending MIG pods, or no repartition admits more of them than the present instances. Raises
+    ``TimeoutError`` if the time is too short, so that advice never depends on the load.
     """
     ends = time.monotonic() + seconds
     if not any(spec.gpu.kind is GpuKind.MIG for spec in snapshot.specs):

@@ -213,7 +213,7 @@ class Placer:
         return None
 
     def _best(self, ledger: Ledger, pod: Pod, area: _Area) -> tuple[int, bool]:
-        """The node for the pod, and whether its room is idle; -1: none has room."""
+        """The node for the pod, and whether the pod fits what is idle there; -1: it fits no node."""
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
         if self.only is not None:
             named = np.arange(len(ledger.free)) == ledger.nominated_to(pod)

@@ -1,6 +1,6 @@
 """Sets of the engine's reasons (docs/reasons.md) by what would not help against them.
 
-A reason that is in none of the sets counts as one that may be helped.
+A reason that is in none of the sets counts as one against which something may help.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What runs, as columns: the units that pod groups could give up in the snapshot, one row each (5.4).
 
-There are many such units, and most questions about them are sums over some. So nothing here is made for a
-single unit.
+There are many such units, and most questions about them are sums over some of them. So this module makes no
+object for a single unit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Node scores of one pod (6): the sum of named terms, each active with its plugin; higher is better.
 
-The magnitudes are KAI's. They order the terms: a promised node, the topology, sharing a GPU, room
-that is free now, keeping GPU nodes for GPU pods, and packing. Ties go to the first node name, which is
-the caller's ``argmax``.
+The magnitudes are KAI's. They order the terms: a promised node, the topology, sharing a GPU, capacity
+that is free now, keeping GPU nodes for GPU pods, and packing. Of equal nodes the first by name wins, which
+is the caller's ``argmax``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kai_cp_models.rules.static.table import NodeTable
 NOMINATED: Final = 10_000_000
 """``nominatednode``: the pod's status names the node."""
 SHARING: Final = 10_000
-"""``gpusharingorder``: a shared GPU of the node has room for the pod; a CPU-only pod fits any."""
+"""``gpusharingorder``: the pod fits a shared GPU of the node; a CPU-only pod fits any."""
 AVAILABLE: Final = 1_000
-"""``nodeavailability``: the room is free now."""
+"""``nodeavailability``: the pod fits what is free now."""
 CPU_NODE: Final = 10
 """``resourcetype``: a CPU-only pod on a node without GPUs."""
 PACKED: Final = 9
@@ -45,8 +45,9 @@ def scores(
 ) -> Floats:
     """[N] scores; entries outside ``candidates`` mean nothing.
 
-    ``free``: [N, D] once everything releasing is gone. ``fits_now``: nodes with idle room. ``fits_shared``:
-    nodes with a fitting shared GPU. ``topology_score``: ``Candidates.score`` (NaN: not a candidate).
+    ``free``: [N, D] once everything releasing is gone. ``fits_now``: nodes where the pod fits what is
+    idle. ``fits_shared``: nodes with a shared GPU that it fits.
+    ``topology_score``: ``Candidates.score`` (NaN: not a candidate).
     ``extra``: other plugins' scores.
     """
     policy = table.snapshot.policy
@@ -71,7 +72,7 @@ def scores(
 class Ranking:
     """The terms of ``scores`` one above the other, as integers, for pods of one spec.
 
-    Each term outweighs all below it together, so the order is the same; the least room is worth most.
+    Each term outweighs all below it together, so the order is the same; least free capacity is worth most.
     ``exact``: whether that orders nodes exactly as ``scores`` does, without a nominated node, topology score
     or extra terms.
     """
@@ -92,8 +93,8 @@ class Ranking:
     def column(
         self, nodes: slice | list[int], now: Mask, shared: Mask, free: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """[node] ranks of some nodes; ``now``: those with idle room, ``shared``: with a shared device for the
-        pod, ``free``: [node, D]."""
+        """[node] ranks of some nodes; ``now``: where the pod fits what is idle; ``shared``: where it fits a
+        shared device; ``free``: [node, D]."""
         total: NDArray[np.int64] = self._shared * shared.astype(np.int64) + self._now * now
         if self._cpu_only is not None:
             total += self._cpu_only[nodes]

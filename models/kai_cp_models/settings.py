@@ -376,7 +376,7 @@ class AgingSettings(Frozen):
 
 
 class DefragSettings(Frozen):
-    """Defragmentation: moving pods so that nodes, domains or room for gangs become free."""
+    """Defragmentation: moving pods so that nodes, domains or places for gangs become free."""
 
     mode: Literal["report", "act"] = Field(
         "report", description="`report`: say what moves could free; `act`: carry them out."

@@ -358,7 +358,8 @@ class Snapshot:
 
     @cached_property
     def waiting_groups(self) -> tuple[PodGroup, ...]:
-        """Pod groups with a Pending pod, in the order of ``groups``: the only ones that can ask for room."""
+        """Pod groups with a Pending pod, in the order of ``groups``: the only ones that can ask for
+        capacity."""
         return tuple(self.groups[at] for at in self.columns.waiting.tolist())
 
     @cached_property

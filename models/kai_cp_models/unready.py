@@ -1,4 +1,4 @@
-"""Unready: why a pod group asks for nothing, whatever is free."""
+"""Unready: why a pod group asks for nothing, even if capacity is free."""
 
 from __future__ import annotations
 

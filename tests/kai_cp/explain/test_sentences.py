@@ -14,7 +14,7 @@ from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support import objects
 from tests.support.tiny import node, pod, queue
 
-HELD = "deleted pods that do not end, or pods of no pod group, hold the rest, and neither can be stopped"
+HELD = "the rest is held by pods that are being deleted or belong to no pod group; neither can be evicted"
 THRICE = json.dumps({"uid": "default-x", "times": 3, "last": objects.ago(1)})
 IMPOSSIBLE = "impossible on this hardware, whatever ends or is stopped"
 

@@ -62,7 +62,7 @@ def test_a_moved_pod_is_not_called_evicted() -> None:
 @pytest.mark.parametrize(
     ("stage", "words"),
     [
-        (("reclaim: lost GPUs by rank", 2_472_309, True), "no permitted plan costs those with the greater"),
+        (("reclaim: lost GPUs by rank", 2_472_309, True), "no permitted plan loses fewer GPUs, weighted"),
         (
             ("preempt: lost work [GPU-milliseconds]", 7_200_000, True),
             "lost work by preempt in all: 2 GPU-hours",
