@@ -103,8 +103,8 @@ class Cycle:
         """Evict all active pods of each pod group for its own state, and for no other group
         (``STATE_ACTIONS``). ``ended``: the groups, each with the sentence that says why.
 
-        A group stays as a whole that a PodDisruptionBudget protects, where budgets are on, or beside which a
-        pod is nominated that needs it.
+        A group stays as a whole if a PodDisruptionBudget protects it (where budgets are on), or if a
+        nominated pod needs it.
         """
         started, evicted = time.monotonic(), 0
         for key, why in ended:

@@ -47,7 +47,7 @@ def largest_first(asks: Iterable[Ask]) -> list[Ask]:
 
 
 def place_all(ledger: Ledger, asks: Iterable[Ask], *, pipeline_only: bool = False) -> bool:
-    """Place one after the other, until one has no place within what its queue may hold: False."""
+    """Place the asks one by one; False as soon as one has no place within what its queue may hold."""
     # A share by memory may count for more in its new place, which leaves less to others.
     return not any(
         quota_check(ledger, ask, lending=not pipeline_only)
@@ -62,7 +62,7 @@ def bound(ledger: Ledger, pods: Iterable[Pod]) -> bool:
 
 
 def start_elsewhere(ledger: Ledger, ask: Ask) -> bool:
-    """Bind all pods of an ask that has places wherever they fit now. False: they do not, and stay there."""
+    """Bind all pods of an ask, which has places, wherever they fit now. False: they do not, and keep them."""
     if ledger.relied_on(ask.pods):
         return False
     ledger.mark()

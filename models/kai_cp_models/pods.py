@@ -203,8 +203,8 @@ class ClaimRef:
 
 
 class _KeepsHash:
-    """Room for a hash, apart from the fields, so that another process, which hashes text in another way, does
-    not get it."""
+    """A slot for a hash, apart from the fields: another process hashes text in another way, so it must not
+    get the hash."""
 
     __slots__ = ("_hash",)
     _hash: int

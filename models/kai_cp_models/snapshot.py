@@ -231,10 +231,11 @@ class SetAside:
 
 @dataclass(slots=True)
 class Derived:
-    """What was derived of the records of one cluster alone, from cycle to cycle: its gangs, and what nodes
-    and topologies say.
+    """Values derived from the records of one cluster alone, kept from cycle to cycle: its gangs, and what
+    nodes and topologies say.
 
-    Who takes it compares the records with those at hand, so that snapshots with other records may share it.
+    A value is used only for the records that it was derived from, so snapshots with other records may
+    share it.
     """
 
     gangs: tuple[Columns | None, dict[GroupKey, Gang]] = None, {}

@@ -458,7 +458,7 @@ def stands(
 
 class Gangs(dict[GroupKey, Gang]):
     """The gangs of a snapshot's pod groups; each is built when it is first asked for, as most groups just
-    run. One whose records are those of the cycle before is the same, with all that is known of it."""
+    run. A gang with the records of the cycle before is the same object, with all that is known of it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         columns, (before, last) = snapshot.columns, snapshot.derived.gangs
