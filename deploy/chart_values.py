@@ -150,7 +150,7 @@ class Scheduler(Process):
     schedulePeriod: Annotated[
         str,
         Field(
-            description="Shortest time between two cycles under load.",
+            description="Longest pause between cycles while changes come.",
             pattern=r"^([0-9]+([.][0-9]+)?(ms|s|m|h))+$",
         ),
     ] = "1s"

@@ -98,7 +98,7 @@ class SchedulerOptions:
         str, Option(help="Value of that label that is served here; empty: nodes without the label.")
     ] = ""
     queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = "kai.scheduler/queue"
-    schedule_period: Annotated[float, Seconds("Least time between cycles under load.")] = 1.0
+    schedule_period: Annotated[float, Seconds("Longest pause between cycles while changes come.")] = 1.0
     max_consolidation_preemptees: Annotated[
         int, Option(help="Most pod groups moved for one that is admitted; -1: any number.")
     ] = 16
