@@ -17,6 +17,7 @@ from kai_cp_models.explain.in_sum import InSum
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import Placer
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS
@@ -179,11 +180,11 @@ class _Reasons:
         rights = (group.queue, group.priority, group.preemptible) if by_queue else None
         kind = (reason, id(refused.spec), id(own.spec), ledger.fixed.shapes.of(batch), single, rights)
         if kind not in self._known:
-            self._known[kind] = self._looked_at(group, batch, own, refused, reason, single=single)
+            self._known[kind] = self._looked_at(gang, batch, own, refused, reason, single=single)
         return self._known[kind]
 
     def _looked_at(
-        self, group: PodGroup, batch: Batch, own: Pod, refused: Pod, reason: str, *, single: bool
+        self, gang: Gang, batch: Batch, own: Pod, refused: Pod, reason: str, *, single: bool
     ) -> tuple[str, str]:
         """The same, computed. ``single``: only this pod of the group waits."""
         ledger, together = self._ledger, batch.all_pods
@@ -194,7 +195,7 @@ class _Reasons:
         message = explain_pod(ledger, own, one_of=len(together))
         if alone := _kept_by_one_rule(ledger, together) or _over_where_it_fits(ledger, own):
             return alone
-        if single and _FITS_ALONE in message:
+        if _FITS_ALONE in message and (single or self._fits(gang, batch)):
             message = message.replace(_FITS_ALONE, _FITS_NOW)
             reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
         elif reason == "NodeFragmented" and self._in_sum.short(together):
@@ -202,9 +203,17 @@ class _Reasons:
             # Where a pod finds no node although there is enough for it in sum, the sum of all is told first.
             told = _FITS_ALONE in message or self._in_sum.short((own,))
             message = message.replace(_FITS_ALONE, words) if told else f"{words}; {message}"
-        elif reason == "TopologyFragmented" and self._beyond_topology(group, batch):
+        elif reason == "TopologyFragmented" and self._beyond_topology(gang.group, batch):
             reason = "NoRoomInSum"
         return reason, message
+
+    def _fits(self, gang: Gang, batch: Batch) -> bool:
+        """Whether what the cycle leaves free takes the whole batch, as where no action offers it."""
+        self._ledger.mark()
+        try:
+            return Placer(gang, pipeline_only=True).place(self._ledger, batch) is None
+        finally:
+            self._ledger.back()
 
     def _needs_reclaim(self, group: PodGroup) -> bool:
         """Whether only work of other queues could leave for the group."""

@@ -120,22 +120,23 @@ def test_a_group_that_lost_a_pod_is_told_what_that_one_needs() -> None:
     assert rows == {"e": ("NodeFragmented", True)}
 
 
+@pytest.mark.parametrize("sizes", [(8,), (4, 4)])
 @pytest.mark.parametrize(
     ("left_running", "token", "words"),
     [
         ((), "FitsAsItIs", "it fits in what this cycle leaves free, but got no place there"),
         # One node has 7 free GPUs, so x still does not fit.
-        (("r-0",), "NoRoomInSum", "needs 8 GPUs; 7 free in all"),
+        (("r-0",), "NoRoomInSum", "7 free in all"),
     ],
 )
 def test_capacity_freed_after_the_refusal_changes_the_reason(
-    left_running: tuple[str, ...], token: str, words: str
+    left_running: tuple[str, ...], token: str, words: str, sizes: tuple[int, ...]
 ) -> None:
-    """Allocate refused x beside r, and at the end of the cycle r is gone or still there."""
+    """Allocate refused x, a pod or a gang, beside r, and at the end of the cycle r is gone or still there."""
     running = [pod(name, "n1") for name in left_running]
     snapshot = cluster(
-        [*running, pod("x-0", spec=spec(8))],
-        [*[group("r", preemptible=False) for _ in running], group("x")],
+        [*running, *(pod(f"x-{i}", spec=spec(size)) for i, size in enumerate(sizes))],
+        [*[group("r", preemptible=False) for _ in running], group("x", len(sizes))],
         [node("n1", 8)],
     )
     cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), math.inf)
