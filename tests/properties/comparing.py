@@ -23,7 +23,7 @@ from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
-from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
@@ -229,17 +229,12 @@ def _values(
     cycle: Cycle, action: ActionName, part: Mapping[GroupKey, Ask], plan: Plan, settings: Settings
 ) -> tuple[int, ...]:
     """The plan's values of all goals in force, among the victims of a part of the action."""
-    gone = _disturbed(plan, action)
-    again = {d.pod for d in plan.decisions if d.kind != "Evict"}
     victims = ActionRun(cycle, POLICIES[action], cycle.ledger, part)
-    lost = [all(p.key in gone - again for p in item.pods) for item in victims.ranked]
-    # A plan that breaks rules may move pods that no group may disturb; no goal has a weight for them.
-    moved = frozenset(gone & again & {pod.key for item in victims.ranked for pod in item.pods})
     keys = served(cycle.snapshot, plan, action)
     asks = [ask for key, ask in victims.asks.items() if key in keys]
-    step = MILLI * settings.objective.lost_beyond_step_gpus
-    plan = Disruption(victims.ranked, lost, moved, asks, step)
-    return tuple(value for goal in victims.goals.entries for value in goal.value(plan))
+    after = _carried_out(cycle.ledger, plan, action)
+    found = victims.disruption(after, victims.ranked, asks)
+    return tuple(value for goal in victims.goals.entries for value in goal.value(found))
 
 
 def bettered(snapshot: Snapshot, plan: Plan, other: Plan, settings: Settings) -> Iterator[tuple[str, bool]]:

@@ -22,7 +22,7 @@ from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
-from kai_cp_models.running import GroupUnits, UnitRows, unit_rows
+from kai_cp_models.running import GroupUnits, UnitRows, gpu_weight, unit_rows
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
 
@@ -195,7 +195,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
         more["group"] += len(groups)
         more["first"] += len(pods)
         units, groups, pods = np.concatenate((units, more)), [*groups, *changed], [*pods, *new]
-    units["work"] = np.where(units["new"], 0, units["weight"] * _ages(cycle, units))
+    units["work"] = (units["weight"] - units["work"]) * _ages(cycle, units)
     units["movable"] &= ~(_beyond_limits(ledger.book)[units["queue"]] & (units["gives"] > 0)).any(axis=1)
     return VictimOrder(reach, groups, pods, units, owed)
 
@@ -324,13 +324,15 @@ def _units_of_changed(
     rows = unit_rows(ledger.snapshot, found, np.array([charged(ledger, (pod,)) for pod in pods], np.int64))
     along: list[Owed] = [()]
     for u, (group, unit) in enumerate((group, unit) for group, some, *_ in found for unit in some):
-        placed = [pod.key in ledger.held for pod in unit.pods]
-        if all(placed):
+        placed = [pod for pod in unit.pods if pod.key in ledger.held]
+        # As much of the weight has done no work.
+        rows["work"][u] = sum(map(gpu_weight, placed))
+        if len(placed) == len(unit.pods):
             now, promised = cycle.snapshot.now, all(map(ledger.as_promised, unit.pods))
             # A promised place protects as a start does (4.2).
             rows["new"][u], rows["since"][u], rows["started"][u] = True, now, now if promised else np.nan
         # What is owed is taken with the first of the places.
-        if any(placed) and (owing := owed.pop(group.key, ())):
+        if placed and (owing := owed.pop(group.key, ())):
             rows["owed"][u] = len(along)
             along.append(owing)
     return rows, pods, along

@@ -223,3 +223,15 @@ def test_a_pod_that_got_its_place_in_this_cycle_is_neither_lost_nor_moved() -> N
         plan = Disruption([unit], [gone], moved, (), STEP_MILLI_GPUS)
         assert GOALS["lost_gpus"].value(plan) == (1_000 * gone,)
         assert GOALS["moved_pods"].value(plan) == GOALS["moved_latest"].value(plan) == (len(moved) // 2,)
+
+
+def test_a_pod_that_got_its_place_in_this_cycle_has_no_work_to_lose() -> None:
+    """allocate gives g-1 the place without which g-0 runs below its minimum; t may take both."""
+    members = [pod("g-0", "n1"), pod("g-1"), pod("t-0", spec=spec(2))]
+    groups = [group("g", 2, last_start=NOW - 7), group("t", priority=100)]
+    snapshot = cluster(members, groups, [node("n1", gpus=2)], actions=("allocate", "preempt"))
+    ledger = Ledger.of(snapshot)
+    ledger.place(members[1], 0, pipelined=False)
+    cycle = Cycle(snapshot, SETTINGS, ledger, 0.0)
+    (unit,) = ActionRun(cycle, PREEMPT, ledger, waiting_groups(cycle, "preempt")).ranked
+    assert (unit.pods, unit.work, unit.weight) == (tuple(members[:2]), 7 * 1_001, 2_002)
