@@ -50,7 +50,7 @@ def breaking(
 
     ``plan`` is refused; ``before``: the plan that it was built on. A fault of a node or a queue
     is that of the group that got its place there last; one of nothing that is new means the group that got
-    the last place of all.
+    the last place of all. A moved victim got its place for its triggers.
     """
     known = {(d.kind, d.pod, d.node, d.action) for d in before.decisions}
     new = [
@@ -73,5 +73,7 @@ def breaking(
         for d in served
         if d.group in known_groups and queues & set(paths.get(known_groups[d.group].queue, ()))
     ]
+    # A victim that moves got its place for what it moves for.
+    moved_for = {d.pod: d.triggers for d in plan.decisions if d.kind == "Evict" and d.triggers}
     last = (there or served or new)[-1:]
-    return frozenset(d.group for d in last if d.group is not None)
+    return frozenset(key for d in last for key in moved_for.get(d.pod, (d.group,)) if key is not None)

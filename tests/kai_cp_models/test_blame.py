@@ -109,6 +109,19 @@ def test_a_trigger_without_a_right_pays_and_not_its_victim(kind: str) -> None:
     assert breaking(faults, snapshot, given, Plan()) == {key("t")}
 
 
+def test_a_fault_of_an_earlier_place_costs_the_trigger_and_not_the_victim_that_moves() -> None:
+    """The fault names u, which allocate served; preempt then moves v for t."""
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=ONE_GPU), pod("t-0", spec=ONE_GPU), pod("u-0", spec=ONE_GPU)],
+        [group("v", priority=40), group("t", priority=60), group("u", priority=10)],
+        [node("n1", gpus=1), node("n2", gpus=1), node("n3", gpus=1)],
+    )
+    before = plan(bind("u-0", "n3"))
+    after = evict("v-0", "preempt", "t"), nominate("t-0", action="preempt"), nominate("v-0", "n2", "preempt")
+    given, faults = plan(*before.decisions, *after), [Violation("test", "", groups=(key("u"),))]
+    assert breaking(faults, snapshot, given, before) == {key("t")}
+
+
 def test_the_innermost_group_is_the_one_that_it_was_raised_for() -> None:
     @for_group(lambda pod: pod.group)
     def inner(pod: Pod) -> None:

@@ -6,7 +6,8 @@ more: where the victim would run on if it were not served, it waits. So the same
 without the eviction may not be one that breaks no rule.
 
 In other queues the order depends on shares, so what comes first is not judged there, nor what reclaim gives
-a place, which has rights and victims of its own.
+a place, which has rights and victims of its own. No pod moves for what an earlier action bound: that place
+was idle before anything left.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def _served_in_vain(world: PlannedCluster, victim: PodGroup, least: float) -> It
     """``least``: what a priority must exceed for a right to any victim of the queue."""
     evicted = [p for p in world.evicted_of(victim) if world.evictions[p.key].action == "preempt"]
     triggers = {key for pod in evicted for key in world.evictions[pod.key].triggers}
+    only_moves = all(pod.key in world.moved for pod in evicted)
     for home in dict.fromkeys(pod.node or "" for pod in evicted):
         others = tuple(
             dict.fromkeys(
@@ -47,6 +49,7 @@ def _served_in_vain(world: PlannedCluster, victim: PodGroup, least: float) -> It
                 and (group := world.group_of(resident.pod)) is not None
                 and group.priority <= least
                 and _comes_last(world, group, triggers - {group.key})
+                and not (only_moves and _was_idle(world, resident.pod))
             )
         )
         for unit in (evicted, [p for p in evicted if p.node == home]) if others else ():
@@ -54,6 +57,11 @@ def _served_in_vain(world: PlannedCluster, victim: PodGroup, least: float) -> It
                 words = f"pod {unit[0].key} is evicted by preempt, and only {others[0]} has something of it"
                 yield Violation("rights", f"{words}, which may not take it", groups=others)
                 return
+
+
+def _was_idle(world: PlannedCluster, pod: Pod) -> bool:
+    """Whether an action before preempt bound the pod, so that nothing leaves for it."""
+    return pod.key in world.binds and world.earlier(world.binds[pod.key].action, "preempt")
 
 
 def _comes_last(world: PlannedCluster, group: PodGroup, triggers: set[GroupKey]) -> bool:

@@ -9,7 +9,19 @@ import pytest
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import PodStatus
 from kai_cp_models.policy import ActionName
-from tests.support.worlds import cluster, evict, group, judged, named, node, nominate, pod, queue, spec
+from tests.support.worlds import (
+    bind,
+    cluster,
+    evict,
+    group,
+    judged,
+    named,
+    node,
+    nominate,
+    pod,
+    queue,
+    spec,
+)
 
 
 def _judged(*decisions: Decision, later: dict[str, Any], **more: Any) -> list[str]:
@@ -94,3 +106,31 @@ def test_a_gang_that_cannot_run_in_part_is_no_waste() -> None:
     evictions = evict("v-0", "preempt", "t"), evict("v-1", "preempt", "t", node="n2")
     places = nominate("t-0", "n2", "preempt"), nominate("u-0", "n1", "preempt")
     assert judged(snapshot, *evictions, *places) == []
+
+
+@pytest.mark.parametrize(
+    ("served", "moves", "fault"),
+    [
+        # u's GPU was idle before anything left: r moves for t, and u keeps its place.
+        ("allocate", True, False),
+        # Preempt has no right to move r for u.
+        ("preempt", True, True),
+        # t may take back what u was given; r stops only because u keeps that.
+        ("allocate", False, True),
+    ],
+)
+def test_nothing_moves_for_a_place_that_was_idle(served: ActionName, moves: bool, fault: bool) -> None:
+    """t gets n1 but for one GPU: r leaves, which would run on if u were not served."""
+    snapshot = cluster(
+        [pod("r-0", "n1", spec=spec(1)), pod("t-0", spec=spec(3)), pod("u-0", spec=spec(1))],
+        [group("r", priority=50), group("t", priority=90), group("u", priority=10)],
+        [node(gpus=4), node("n2", gpus=1)],
+        actions=("allocate", "preempt"),
+    )
+    away = evict("r-0", "preempt", "t"), nominate("t-0", action="preempt")
+    home = (nominate("r-0", "n2", "preempt"),) if moves else ()
+    place = bind("u-0", "n1", served)
+    decisions = (place, *away, *home) if served == "allocate" else (*away, *home, place)
+    faults = judged(snapshot, *decisions)
+    assert named(faults, "rights", "ns/r-0", "ns/u") is fault
+    assert bool(faults) is fault
