@@ -4,7 +4,7 @@ Triggers are tested in the order of their first places, as the evictions of an a
 places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
 take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
 takes nothing and only uses what is left over needs no right to reclaim, nor does a trigger for pods beyond
-its batch (beyond its minimum, one pod counts as the batch). A moved victim is not a loss, unless
+its batch (5.3). A moved victim is not a loss, unless
 ``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass in which
 each pod group gives up its surplus before its core (5.4). As totals only fall, that holds if and only if
 there is a pod group whose last unit passes the tests as the last one of all. Promised places that reclaim
@@ -22,7 +22,7 @@ from kai_cp_models.check.levels import Levels, QueueLevel
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.victims import takers
 from kai_cp_models.pods import GpuKind, GroupKey, Pod, PodStatus
-from kai_cp_models.snapshot import PodGroup
+from kai_cp_models.snapshot import PodGroup, Subgroup
 
 
 class Trigger(NamedTuple):
@@ -119,15 +119,24 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
 
 
 def _batch(world: PlannedCluster, group: PodGroup, gets: Sequence[Pod]) -> list[Pod]:
-    """What a trigger reclaims for: the pods that bring it to its minimum; one of them where it has that."""
-    have, batch = tree.counts(world.active_after(group.key)), list[Pod]()
-    turn = {leaf.name: i for i, leaf in enumerate(group.root.leaves())}
-    for pod in sorted(gets, key=lambda p: (turn.get(tree.leaf_name(p), 0), p.sort_key), reverse=True):
-        have[tree.leaf_name(pod)] -= 1
-        if not tree.satisfied(group.root, have):
-            have[tree.leaf_name(pod)] += 1
-            batch.append(pod)
-    return batch or list(gets[:1])
+    """What a trigger reclaims for (5.3): what its minimum lacked before, or one increment."""
+    earlier = (
+        pod for pod in world.placed_of(group) if world.earlier(world.placed[pod.key].action, "reclaim")
+    )
+    there = {pod.key: pod for pod in (*world.active_before(group.key), *earlier)}
+    return _next(group.root, tree.counts(there.values()), sorted(gets, key=lambda pod: pod.sort_key))
+
+
+def _next(subgroup: Subgroup, have: tree.PodCounts, gets: Sequence[Pod]) -> list[Pod]:
+    """The first of the pods by which a part of a group grows: all that it lacks, or one more pod or part."""
+    if subgroup.leaf:
+        own = [pod for pod in gets if tree.leaf_name(pod) == subgroup.name]
+        return own[: max(subgroup.minimum - have[subgroup.name], 1)]
+    given = tree.counts(gets)
+    able = (child for child in subgroup.children if tree.size(child, given))
+    parts = sorted(able, key=lambda child: tree.turn(child, have))
+    met = sum(tree.satisfied(child, have) for child in subgroup.children)
+    return [pod for part in parts[: max(subgroup.minimum - met, 1)] for pod in _next(part, have, gets)]
 
 
 def _costs(world: PlannedCluster, claim: Trigger) -> _Costs:

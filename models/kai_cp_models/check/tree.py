@@ -39,6 +39,14 @@ def satisfied(subgroup: Subgroup, have: PodCounts) -> bool:
     return sum(satisfied(child, have) for child in subgroup.children) >= subgroup.minimum
 
 
+def turn(subgroup: Subgroup, have: PodCounts) -> tuple[bool, bool, float, str]:
+    """Subgroup order (3.6): below its threshold, then required, emptier, by name; the least comes first."""
+    if not satisfied(subgroup, have):
+        return False, False, 0.0, subgroup.name
+    met = have[subgroup.name] if subgroup.leaf else sum(satisfied(child, have) for child in subgroup.children)
+    return True, subgroup.minimum <= 0, met / max(subgroup.minimum, 1), subgroup.name
+
+
 def alive(pods: Iterable[Pod]) -> PodCounts:
     """Pods that could run: active or pending, gated ones left out (5.2)."""
     return counts(p for p in pods if p.status in ACTIVE_ALLOCATED or p.status is PodStatus.PENDING)

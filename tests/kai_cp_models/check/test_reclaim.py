@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 
 from kai_cp_models.snapshot import Shares, Snapshot
-from tests.support.worlds import cluster, evict, group, judged, named, node, nominate, pod, queue, spec
+from tests.support.worlds import (
+    cluster,
+    evict,
+    group,
+    judged,
+    leaf,
+    named,
+    node,
+    nominate,
+    pod,
+    queue,
+    spec,
+    tree,
+)
 
 _NONE = Shares(0, 0, 0)
 
@@ -48,4 +61,25 @@ def test_the_surplus_of_a_group_goes_before_its_core(
     snapshot = _world(gpus, share, minimum, asked=sum(gpus[i] for i in taken))
     faults = judged(snapshot, *evictions, nominate("t-0", action="reclaim"))
     assert named(faults, "reclaim", "takes too much from queue b") is fault
+    assert bool(faults) is fault
+
+
+@pytest.mark.parametrize(("share", "fault"), [(10, False), (8, True)])
+def test_an_optional_subgroup_is_reclaimed_for_as_a_whole(share: int, fault: bool) -> None:
+    """t runs a pod of 2 GPUs, which is its minimum; its next batch is the subgroup z of 8 GPUs (5.3)."""
+    queues = [
+        queue("a", quota=Shares(-1, -1, share), weight=_NONE),
+        queue("b", quota=Shares(-1, -1, 0), weight=_NONE),
+    ]
+    subgroups = tree(1, leaf("y", 1), leaf("z", 2))
+    members = [
+        pod("t-0", "n2", subgroup="y", spec=spec(2)),
+        *(pod(f"t-{i}", subgroup="z", spec=spec(4)) for i in (1, 2)),
+        *(pod(f"v-{i}", "n1", spec=spec(4)) for i in (0, 1)),
+    ]
+    groups = [group("t", queue="a", root=subgroups), group("v", 2, queue="b")]
+    snapshot = cluster(members, groups, [node("n1"), node("n2", gpus=2)], queues)
+    evictions = [evict(f"v-{i}", "reclaim", "t") for i in (0, 1)]
+    faults = judged(snapshot, *evictions, *(nominate(f"t-{i}", action="reclaim") for i in (1, 2)))
+    assert named(faults, "reclaim", "may not reclaim") is fault
     assert bool(faults) is fault
