@@ -370,6 +370,42 @@ def test_a_group_that_a_holder_waits_for_does_not_grow_onto_its_places(
     assert (placed(plan), holds(plan)["big"]) == (grows, ("kept", 30.0, ["n1", "n2"]))
 
 
+@pytest.mark.parametrize(
+    ("of_g", "minimum", "leave"),
+    [
+        # g-1 came to the held place later, g-0 runs elsewhere as before.
+        ((("n2", -60), ("n1", -10)), 1, {"g-1"}),
+        # Both are needed: what is left of g could not run.
+        ((("n2", -60), ("n1", -10)), 2, {"g-0", "g-1"}),
+        # g-2 is on another node, and stays although policy would take it first.
+        ((("n2", -60), ("n1", -10), ("n2", -5)), 1, {"g-1"}),
+        # Of both pods on the held place the last one is enough.
+        ((("n2", -60), ("n1", -20), ("n1", -10)), 1, {"g-2"}),
+        # g-1 came before the hold was made, and keeps running.
+        ((("n2", -60), ("n1", -40), ("n1", -10)), 1, {"g-2"}),
+    ],
+)
+def test_of_a_running_group_only_what_came_later_leaves(
+    of_g: tuple[tuple[str, float], ...], minimum: int, leave: set[str]
+) -> None:
+    """big starts on n1, of which it was promised 4 of 6 GPUs half an hour ago; pods of g have 2 each."""
+    one = group("g", minimum, preemptible=True, last_start=at(-60), created=at(-70))
+    running = (
+        pod(f"g-{i}", on, spec=spec(2), started=at(since), created=at(-70 + i))
+        for i, (on, since) in enumerate(of_g)
+    )
+    beside = pod("a-0", "n1", spec=spec(2)) if len(of_g) < 3 or of_g[2][0] == "n2" else None
+    hold = stored(0, {"n1": 4}, made=-30)
+    members = world(
+        (one, tuple(running)),
+        *([(group("a", preemptible=False, last_start=at(-90)), (beside,))] if beside else []),
+        waits("big", 1, 4, lasts="4h", reserve=True, waited=60, stored=hold, needs=KIND_A),
+    )
+    nodes = node("n1", gpus=6, labels={"kind": "a"}), node("n2")
+    plan = solved(cluster(nodes=nodes, **members), settings(reservations={"backfill": "preemptible"}))
+    assert (evicted(plan), placed(plan)) == (leave, {"big-0"})
+
+
 def test_none_means_no_backfill() -> None:
     members = world(
         runs("a", "n2", lasts="30m"),

@@ -5,10 +5,11 @@ When a reservation starts, its nodes hold it beside everything that is there by 
 reservation holds no more than its gang, on usable nodes, in one domain of a required level, and does not
 start in the past. It moves later only with a cause, and it never grows.
 
-``reservation`` evicts for a group that gets its place in this plan: preemptible pod groups that started on
-its stored nodes after it was made, once its start has come; or any pod group of lower priority, where its
-queue is a hero queue and the price that it accepted covers what they lose. ``maxruntime`` ends whole pod
-groups whose enforced maximum is over, which get no places again until their delay has passed.
+``reservation`` evicts for a group that gets its place in this plan: preemptible pods that started on its
+stored nodes after it was made, with what cannot run without them, once its start has come; or any pod group
+of lower priority, where its queue is a hero queue and the price that it accepted covers what they lose.
+``maxruntime`` ends whole pod groups whose enforced maximum is over, which get no places again until their
+delay has passed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import add
 from typing import Final
 
+from kai_cp_models.check import tree
 from kai_cp_models.check.capacity import numbers_of, used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision, Reservation
@@ -233,22 +235,44 @@ def _amounts(entry: Reservation, name: str, asked: Sequence[int]) -> list[int]:
 
 def leaving(
     world: PlannedCluster, times: Times, holds: Mapping[GroupKey, Reservation], start: float
-) -> frozenset[GroupKey]:
-    """Groups that are evicted at some start up to ``start``: backfill, and victims of accepted prices."""
-    found: set[GroupKey] = set()
+) -> frozenset[PodKey]:
+    """Pods that are evicted at some start up to ``start``: backfill, and victims of accepted prices."""
+    found: set[PodKey] = set()
     for entry in holds.values():
         if entry.start is None or entry.start > start:
             continue
         if times.notes(entry.group).price is not None:
-            found.update(entry.victims)
+            bought = (world.snapshot.members.get(key, ()) for key in entry.victims)
+            found.update(pod.key for pods in bought for pod in pods)
         if (stored := times.stored(entry.group)) is None:
             continue
         holder = world.snapshot.group_by_key[entry.group]
-        for pod in world.snapshot.pods:
-            group = world.group_of(pod)
-            if group and _by_backfill(times, pod, group, holder, stored):
-                found.add(group.key)
+        for key in dict.fromkeys(pod.group for pod in world.snapshot.pods if pod.node in stored.nodes):
+            if key is not None and (group := world.snapshot.group_by_key.get(key)) is not None:
+                found |= _backfill(world, times, group, holder, stored)
     return frozenset(found)
+
+
+def _backfill(
+    world: PlannedCluster, times: Times, group: PodGroup, holder: PodGroup, stored: Stored
+) -> set[PodKey]:
+    """Pods of a group that leave for a holder: those that came later, what is in surplus on its nodes after
+    them in task order, and all of the group where its minimum leaves (12.5, 5.4).
+    """
+    found: set[PodKey] = set()
+    minimum = {leaf.name: leaf.minimum for leaf in group.root.leaves()}
+    nested = len(minimum) > 1
+    seen, late = Counter[str](), set[str]()
+    for pod in world.active_before(group.key):
+        name = tree.leaf_name(pod)
+        seen[name] += 1
+        if _by_backfill(times, pod, group, holder, stored):
+            if nested or seen[name] <= minimum.get(name, 0):
+                return {one.key for one in world.active_before(group.key)}
+            late.add(name)
+        if name in late and pod.node in stored.nodes:
+            found.add(pod.key)
+    return found
 
 
 def _by_backfill(times: Times, pod: Pod, group: PodGroup, holder: PodGroup, stored: Stored) -> bool:
@@ -263,13 +287,13 @@ def _by_backfill(times: Times, pod: Pod, group: PodGroup, holder: PodGroup, stor
     )
 
 
-def until(world: PlannedCluster, times: Times, pod: Pod, gone: Collection[GroupKey], start: float) -> float:
-    """When a pod that is on a node in the end leaves it. ``gone``: groups that are evicted at the start."""
+def until(world: PlannedCluster, times: Times, pod: Pod, gone: Collection[PodKey], start: float) -> float:
+    """When a pod that is on a node in the end leaves it. ``gone``: pods that are evicted at the start."""
     group = world.group_of(pod)
     if group is None:
         return NEVER
     if pod.key not in world.placed:
-        return start if group.key in gone else times.end(group.key)
+        return start if pod.key in gone else times.end(group.key)
     if _starts_by_reservation(world, pod.key):
         expected = times.expected(group)
         return NEVER if expected is None else times.now + expected
@@ -306,13 +330,12 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
         yield Violation("starts", f"{what} for {decision.triggers[0]}, which gets no place", groups=groups)
         return
     stored, price = times.due(holder.key), times.notes(holder.key).price
-    if stored is not None and stored.start <= times.now:
-        members = world.snapshot.members[victim.key]
-        if any(_by_backfill(times, p, victim, holder, stored) for p in members):
-            if not any(world.arriving(p.node or "") for p in world.evicted_of(victim)):
-                words = f"{what} for {holder.key}, and nothing gets a place where {victim.key} was"
-                yield Violation("starts", words, groups=groups)
-            return
+    due = stored if stored is not None and stored.start <= times.now else None
+    if due is not None and pod.key in _backfill(world, times, victim, holder, due):
+        if not any(world.arriving(p.node or "") for p in world.evicted_of(victim)):
+            words = f"{what} for {holder.key}, and nothing gets a place where {victim.key} was"
+            yield Violation("starts", words, groups=groups)
+        return
     if not times.hero(holder) or price is None:
         yield Violation("starts", f"{what} for {holder.key}, which has no right to its places", groups=groups)
         return

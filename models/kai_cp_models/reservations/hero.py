@@ -147,7 +147,7 @@ def _victims(scene: Scene, hero: PodGroup, start: float) -> list[tuple[PodGroup,
         for group in groups:
             if group.priority + group.aged_at_start >= hero.priority or group.key == hero.key:
                 continue
-            if not times.runs(group) or scene.state.occupancy.end(group.key) <= start:
+            if not times.runs(group):
                 continue
             pods = [
                 (snapshot.node_index[pod.node], pod)
@@ -155,6 +155,7 @@ def _victims(scene: Scene, hero: PodGroup, start: float) -> list[tuple[PodGroup,
                 if pod.node is not None
                 and pod.key in ledger.snapshot.pod_by_key
                 and pod.key not in ledger.evicted
+                and scene.state.occupancy.end(pod) > start
             ]
             if pods:
                 found.append((group, pods))

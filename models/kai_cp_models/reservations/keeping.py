@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from kai_cp_models.cycle import Eviction
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.problem import further
 from kai_cp_models.placement import Placer
-from kai_cp_models.pods import GroupKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.hero import PricedPlaces, priced
 from kai_cp_models.reservations.holders import Holder, drop, stored_holders
@@ -161,12 +161,13 @@ def begin(walk: Walk, holds: Sequence[Hold]) -> Hold | None:
 
 
 @for_group(lambda _, hold, *__: hold.key)
-def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> bool:
+def _begins(walk: Walk, hold: Hold, departures: Mapping[PodKey, Departure]) -> bool:
     """Whether the holder has started. ``departures``: what leaves for it, and for those that start with
     it."""
     ledger = walk.ledger
     free = all(_clear(walk, node, usage, departures) for node, usage in sorted(hold.usage.items()))
-    if not (free and all(_evict(walk, hold.key, victim) for victim in hold.victims)):
+    bought = (ledger.fixed.gangs[victim].pods for victim in hold.victims)
+    if not (free and all(_evict(walk, hold.key, pods) for pods in bought)):
         return False
     anywhere = not (hold.stored or hold.victims)
     placed = anywhere and Placer(hold.ask.gang).place(ledger, hold.ask.batch) is None
@@ -182,45 +183,36 @@ def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) ->
     return True
 
 
-def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Departure]) -> bool:
-    """Evict backfill on the node that is due to leave, the newest first, until ``usage`` fits.
+def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[PodKey, Departure]) -> bool:
+    """Evict backfill on the node that is due to leave, in its order, until ``usage`` fits.
 
     Each eviction is for the holder whose places it frees; that holder also starts now, though maybe
     elsewhere. False: a rule forbids one of them.
     """
     snapshot = walk.ledger.snapshot
     name = snapshot.nodes[node].name
-    there = {
-        pod.group
-        for pod in snapshot.pods
-        if pod.node == name and pod.group is not None and pod.key not in walk.ledger.evicted
-    }
-    leaving = sorted(
-        (key for key in there if key in departures and departures[key].at <= walk.now),
-        key=lambda key: (-walk.times.start(snapshot.group_by_key[key]), key),
-    )
-    for key in leaving:
-        room = walk.ledger.free[node]
-        if (room >= usage).all():
+    for key, leaves in departures.items():
+        if snapshot.pod_by_key[key].node != name or key in walk.ledger.evicted or leaves.at > walk.now:
+            continue
+        if (walk.ledger.free[node] >= usage).all():
             return True
-        if not _evict(walk, departures[key].holder, key):
+        if not _evict(walk, leaves.holder, leaves.pods):
             return False
     return True
 
 
-def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
+def _evict(walk: Walk, holder: GroupKey, pods: Iterable[Pod]) -> bool:
     ledger, snapshot = walk.ledger, walk.ledger.snapshot
     if delayed(snapshot, snapshot.group_by_key[holder]) is not None:
         return False
-    for pod in ledger.fixed.gangs[key].pods:
-        if pod.key not in ledger.evicted and walk.times.runs(snapshot.group_by_key[key]):
-            if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
-                continue
-            if not ledger.let_go([pod]):
-                return False
-            words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
-            walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
-            if walk.asks.pop(key, None) is not None:
-                # A gang that leaves now loses all its pods; otherwise only part of it would run.
-                walk.cycle.waiting[key] = Refusal(WAITING, words)
+    for pod in pods:
+        if pod.key in ledger.evicted or pod.node is None or pod.status not in ACTIVE_ALLOCATED:
+            continue
+        if not ledger.let_go([pod]):
+            return False
+        words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
+        walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
+        if pod.group is not None and walk.asks.pop(pod.group, None) is not None:
+            # What waits of a gang that leaves would run without the rest.
+            walk.cycle.waiting[pod.group] = Refusal(WAITING, words)
     return True

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.holders import outranks
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.snapshot import PodGroup
+from kai_cp_models.units import Gang
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Departure:
-    """A running group that is evicted at an instant, for a holder."""
+    """Running pods that are evicted together at an instant, for a holder: a unit of their group (5.4)."""
 
     at: float
     holder: GroupKey
+    pods: Sequence[Pod]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,72 +39,83 @@ class StartClaim:
         return self.group.key, self.start, self.stored is not None, self.victims
 
 
-def leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[GroupKey, Departure]:
-    """What leaves for ``claims``, which come in the order of holders; computed once for equal starts."""
+def leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[PodKey, Departure]:
+    """What leaves for ``claims``, which come in the order of holders, in its order; computed once for equal
+    starts."""
     known = times.departures.get(key := tuple(claim.identity() for claim in claims))
     if known is None:
         known = times.departures[key] = _leaving(times, claims)
     return known
 
 
-def _leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[GroupKey, Departure]:
-    found: dict[GroupKey, Departure] = {}
+def _leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[PodKey, Departure]:
+    found: dict[PodKey, Departure] = {}
     for claim in claims:
         # A holder that starts now, before its promised start, has no right to evict.
         if claim.stored is not None and not claim.start <= times.now < claim.stored.start:
-            for key in _backfilled(times, claim.group, claim.stored, claim.start, found):
-                found[key] = Departure(claim.start, claim.group.key)
+            _backfilled(times, claim.group, claim.stored, claim.start, found)
     for claim in claims:
         for key in claim.victims:
-            if key not in found or claim.start <= found[key].at:
-                found[key] = Departure(claim.start, claim.group.key)
+            pods = tuple(pod for pod in times.snapshot.members[key] if pod.status in ACTIVE_ALLOCATED)
+            bought = Departure(claim.start, claim.group.key, pods)
+            found.update(
+                (pod.key, bought) for pod in pods if pod.key not in found or claim.start <= found[pod.key].at
+            )
     return found
 
 
 def _backfilled(
-    times: Times, holder: PodGroup, stored: Stored, start: float, taken: Mapping[GroupKey, Departure]
-) -> list[GroupKey]:
-    """Groups that run on the holder's places by backfill and are in its way at ``start``.
+    times: Times, holder: PodGroup, stored: Stored, start: float, found: dict[PodKey, Departure]
+) -> None:
+    """Add what runs on the holder's places by backfill and is in its way at ``start``.
 
     Backfill is preemptible, came there at or after the time the reservation was made, which does not wait for
-    its end, and does not outrank the holder (12.8). The newest leave first. ``taken``: groups that leave for
-    holders before this one.
+    its end, and does not outrank the holder (12.8). The newest groups leave first, each unit by unit.
+    ``found``: what leaves, also for holders before this one.
     """
     snapshot = times.snapshot
     by_node: dict[str, list[Pod]] = {name: [] for name in stored.nodes}
     for pod in snapshot.pods:
         if pod.node in by_node and pod.status in ACTIVE_ALLOCATED:
             by_node[pod.node].append(pod)
-    found, beside = dict[GroupKey, None](), stored.beside | {holder.key}
-
-    def remains(group: GroupKey | None) -> bool:
-        """Whether what runs still runs at the start, unless it is evicted."""
-        leaves = taken[group].at if group is not None and group in taken else NEVER
-        return group not in found and min(times.end(group), leaves) > start
-
+    beside = stored.beside | {holder.key}
     for name, gpus in sorted(stored.nodes.items()):
         left = snapshot.nodes[snapshot.node_index[name]].allocatable[GPU] - round(gpus * MILLI)
-        there: dict[GroupKey | None, list[Pod]] = {}
-        for pod in by_node[name]:
-            if remains(pod.group):
-                there.setdefault(pod.group, []).append(pod)
-        groups = (snapshot.group_by_key[key] for key in there if key is not None and key not in beside)
-        in_the_way = sorted(
-            (
-                one
-                for one in groups
-                if one.preemptible
-                and times.entered(one, there[one.key]) >= stored.made
-                and not outranks(one, holder)
-            ),
-            key=lambda one: (-times.start(one), one.key),
-        )
-        for one in in_the_way:
-            if _milli_gpus(chain.from_iterable(there.values())) <= left:
-                break
-            found[one.key] = None
-            del there[one.key]
-    return list(found)
+        there = {pod.key: pod for pod in by_node[name] if _remains(times, pod, found, start)}
+        keys = dict.fromkeys(pod.group for pod in there.values() if pod.group is not None)
+        groups = (snapshot.group_by_key[key] for key in keys if key not in beside)
+        in_the_way = (one for one in groups if one.preemptible and not outranks(one, holder))
+        for one in sorted(in_the_way, key=lambda one: (-times.start(one), one.key)):
+            for unit in _came_later(times, one, there, stored.made):
+                if _milli_gpus(there.values()) <= left:
+                    break
+                going = Departure(start, holder.key, unit)
+                found.update((pod.key, going) for pod in unit if _remains(times, pod, found, start))
+                for pod in unit:
+                    there.pop(pod.key, None)
+
+
+def _remains(times: Times, pod: Pod, found: Mapping[PodKey, Departure], start: float) -> bool:
+    """Whether what runs still runs at the start, unless it is evicted."""
+    leaves = found[pod.key].at if pod.key in found else NEVER
+    return min(times.end(pod.group), leaves) > start
+
+
+def _came_later(
+    times: Times, group: PodGroup, there: Mapping[PodKey, Pod], made: float
+) -> Sequence[tuple[Pod, ...]]:
+    """The units of a group that it gives up on a node until nothing is left there that came after ``made``;
+    surplus on other nodes stays. Without its minimum all of a group leaves.
+    """
+    found, needed = list[tuple[Pod, ...]](), 0
+    for unit in Gang(group, times.snapshot.members[group.key]).units_at_first:
+        here = [pod for pod in unit.pods if pod.key in there]
+        if here or unit.whole:
+            running = (pod for pod in times.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED)
+            found.append(tuple(running) if unit.whole else unit.pods)
+        if here and times.entered(group, here) >= made:
+            needed = len(found)
+    return found[:needed]
 
 
 def _milli_gpus(pods: Iterable[Pod]) -> int:

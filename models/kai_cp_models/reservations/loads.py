@@ -55,27 +55,27 @@ class Loads:
     _known: dict[float, QueueBook] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        snapshot, ledger, occupancy = self.ledger.snapshot, self.ledger, self.state.occupancy
-        bounds = {**occupancy.bounds, **self.gone}
-        touched = ledger.touched
+        snapshot, ledger, bounds = self.ledger.snapshot, self.ledger, self.state.occupancy.bounds
+        leaving = (snapshot.pod_by_key[key].group for key in bounds)
+        touched = dict.fromkeys((*ledger.touched, *(key for key in leaving if key is not None)))
         standing = self._charged()
         self._ending: list[tuple[float, str, Amounts, bool]] = [
-            (min(end, bounds.get(group.key, NEVER)), group.queue, cost, group.preemptible)
+            (min(end, self.gone.get(group.key, NEVER)), group.queue, cost, group.preemptible)
             for group, end, cost in standing
-            if group.key not in touched and min(end, bounds.get(group.key, NEVER)) < NEVER
+            if group.key not in touched and min(end, self.gone.get(group.key, NEVER)) < NEVER
         ]
         for group in (snapshot.group_by_key[key] for key in touched if key in snapshot.group_by_key):
             if group.queue not in snapshot.queue_by_name:
                 continue
-            pods = [p for p in snapshot.members[group.key] if ledger.status(p) in ACTIVE_ALLOCATED]
-            new = [p for p in pods if p.key in ledger.held]
-            ends = (
-                self.state.untils.get(group.key, NEVER),
-                min(self.state.times.end(group.key), bounds.get(group.key, NEVER)),
-            )
-            old = [p for p in pods if p.key not in ledger.held]
-            for end, part in zip(ends, (new, old), strict=True):
-                if part and end < NEVER:
+            new = self.state.untils.get(group.key, NEVER)
+            old = min(self.state.times.end(group.key), self.gone.get(group.key, NEVER))
+            parts: dict[float, list[Pod]] = {}
+            for pod in snapshot.members[group.key]:
+                if ledger.status(pod) in ACTIVE_ALLOCATED:
+                    end = new if pod.key in ledger.held else min(old, bounds.get(pod.key, NEVER))
+                    parts.setdefault(end, []).append(pod)
+            for end, part in parts.items():
+                if end < NEVER:
                     self._ending.append((end, group.queue, charged(ledger, part), group.preemptible))
 
     def add(self, group: PodGroup, pods: Sequence[Pod]) -> None:

@@ -156,8 +156,9 @@ def _waits_for(cycle: Cycle, state: TimeState, hold: Hold) -> tuple[GroupKey, ..
         pod.group
         for pod in cycle.snapshot.pods
         if pod.node in names and pod.status in ACTIVE_ALLOCATED and pod.key not in cycle.ledger.evicted
+        if state.occupancy.end(pod) == hold.start
     }
-    return tuple(sorted(k for k in found if k is not None and state.occupancy.end(k) == hold.start))
+    return tuple(sorted(key for key in found if key is not None))
 
 
 def _started(cycle: Cycle, state: TimeState, hold: Hold) -> Reservation:

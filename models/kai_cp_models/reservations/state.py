@@ -116,8 +116,8 @@ class TimeState:
     started: Mapping[GroupKey, Hold] = field(default_factory=dict)
 
     @cached_property
-    def leaving(self) -> Mapping[GroupKey, Departure]:
-        """Running groups that leave at a start: backfill, and victims of an accepted price."""
+    def leaving(self) -> Mapping[PodKey, Departure]:
+        """Running pods that leave at a start: backfill, and victims of an accepted price."""
         claims = [(h.order, StartClaim(h.ask.group, h.start, h.stored, h.victims)) for h in self.holds]
         claims += [(h.order, StartClaim(h.ask.group, h.due, h.stored)) for h in self.unserved]
         claims.sort(key=lambda entry: (entry[0], entry[1].group.key))

@@ -39,12 +39,12 @@ class Occupancy:
     """Running pods whose end is known, the earliest end first.
 
     ``needs``: [R, D]; ``rows``: row of each such pod. A shared device is a row of its own (``devices``): it
-    is free again when the last of its ``members`` has ended. ``bounds``: groups that leave before their own
+    is free again when the last of its ``members`` has ended. ``bounds``: pods that leave before their own
     end (backfill and victims of accepted prices, which are evicted at a start).
     """
 
     times: Times
-    bounds: Mapping[GroupKey, float]
+    bounds: Mapping[PodKey, float]
     ends: NDArray[np.float64]
     nodes: Ints
     needs: Ints
@@ -53,7 +53,7 @@ class Occupancy:
     members: Mapping[SharedGpu, Mapping[PodKey, float]]
 
     @staticmethod
-    def of(times: Times, bounds: Mapping[GroupKey, float] | None = None) -> Occupancy:
+    def of(times: Times, bounds: Mapping[PodKey, float] | None = None) -> Occupancy:
         """The occupancy of the snapshot of ``times``."""
         snapshot, earlier = times.snapshot, bounds or {}
         found: list[tuple[float, int, Ints, PodKey | SharedGpu]] = []
@@ -63,7 +63,7 @@ class Occupancy:
             node = snapshot.node_index.get(pod.node or "")
             if node is None or pod.status not in _HOLDING or pod.reservation:
                 continue
-            end = min(times.end(pod.group), earlier.get(pod.group, NEVER)) if pod.group else NEVER
+            end = min(times.end(pod.group), earlier.get(pod.key, NEVER)) if pod.group else NEVER
             if pod.status is PodStatus.STUCK_IN_RELEASING:
                 # Its end is unknown.
                 end = NEVER
@@ -96,13 +96,12 @@ class Occupancy:
         """When each such pod leaves."""
         return {key: float(self.ends[row]) for key, row in self.rows.items()}
 
-    def end(self, group: GroupKey | None) -> float:
-        """When a running group leaves, by itself or by an eviction that is already decided."""
-        end = self.times.end(group)
-        return end if group is None else min(end, self.bounds.get(group, NEVER))
+    def end(self, pod: Pod) -> float:
+        """When a running pod leaves, by itself or by an eviction that is already decided."""
+        return min(self.times.end(pod.group), self.bounds.get(pod.key, NEVER))
 
 
-def occupancy_of(times: Times, bounds: Mapping[GroupKey, float]) -> Occupancy:
+def occupancy_of(times: Times, bounds: Mapping[PodKey, float]) -> Occupancy:
     """The occupancy of a snapshot; it changes with the bounds alone, so it is computed once for each."""
     key = frozenset(bounds.items())
     known = times.occupancies.get(key)
