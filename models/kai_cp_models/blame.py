@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
@@ -44,13 +45,15 @@ def breaking(
     snapshot: Snapshot,
     plan: Plan,
     before: Plan,
+    lawful_without: Callable[[GroupKey], bool],
 ) -> frozenset[GroupKey]:
     """The pod groups that break rules: those that got places, else those that are disturbed, else those that
     hold capacity again.
 
-    ``plan`` is refused; ``before``: the plan that it was built on. A fault of a node or a queue
-    is that of the group that got its place there last; one of nothing that is new means the group that got
-    the last place of all. A moved victim got its place for its triggers.
+    ``plan`` is refused; ``before``: the plan that it was built on. ``lawful_without``: whether the plan
+    breaks no rule if a group gets no places; of several groups such a one pays alone. A fault of a node or a
+    queue is that of a group that got its place there; one of nothing that is new means one that got any
+    place, the last of all first. A moved victim got its place for its triggers.
     """
     known = {(d.kind, d.pod, d.node, d.action) for d in before.decisions}
     new = [
@@ -58,11 +61,17 @@ def breaking(
     ]
     served = [d for d in new if d.kind != "Evict"]
     faults = tuple(faults)
+
+    def guilty(groups: Iterable[GroupKey | None]) -> list[GroupKey]:
+        """The one that pays, the only one or the first without which the plan breaks no rule; else all."""
+        found = list(dict.fromkeys(key for key in groups if key is not None))
+        some = found[: LIMITS.tries] if len(found) > 1 else ()
+        return next(([key] for key in some if lawful_without(key)), found)
+
     pods, groups = {key for one in faults for key in one.pods}, {key for one in faults for key in one.groups}
     for part in (served, new):
-        found = {d.group for d in part if d.group in groups or d.pod in pods}
-        if found:
-            return frozenset(key for key in found if key is not None)
+        if found := guilty(d.group for d in reversed(part) if d.group in groups or d.pod in pods):
+            return frozenset(found)
     holding = [{one.group for one in each.reservations or ()} for each in (plan, before)]
     if held := groups & (holding[0] - holding[1]):
         return frozenset(held)
@@ -73,7 +82,6 @@ def breaking(
         for d in served
         if d.group in known_groups and queues & set(paths.get(known_groups[d.group].queue, ()))
     ]
-    # A victim that moves got its place for what it moves for.
     moved_for = {d.pod: d.triggers for d in plan.decisions if d.kind == "Evict" and d.triggers}
-    last = (there or served or new)[-1:]
-    return frozenset(key for d in last for key in moved_for.get(d.pod, (d.group,)) if key is not None)
+    last = reversed(there or served or new)
+    return frozenset(guilty(key for d in last for key in moved_for.get(d.pod, (d.group,)))[:1])

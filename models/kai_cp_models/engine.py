@@ -20,7 +20,7 @@ from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import breaking, raised_for
 from kai_cp_models.budget import ALLOCATE_SHARE, LEAST_DEFRAG_WORK, Budget
-from kai_cp_models.check import SnapshotFacts, audit
+from kai_cp_models.check import PlannedCluster, SnapshotFacts, audit
 from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.defrag.act import Looked, advance
@@ -303,7 +303,13 @@ class _Engine:
         self._checked += checking
         if broken:
             words = f"the checker refused the plan: {'; '.join(map(str, broken[: LIMITS.named]))}"
-            return words, breaking(broken, self._snapshot, made, self._made)
+            world = PlannedCluster(self._snapshot, made)
+
+            def lawful_without(group: GroupKey) -> bool:
+                other = world.plan_without((group,))
+                return not audit(self._snapshot, other, rules, start=self._start, left_out=self._left_out)
+
+            return words, breaking(broken, self._snapshot, made, self._made, lawful_without)
         self._made, size = made, len(made.decisions)
         if self._emit is not None and action != "allocate" and size >= max(1, LIMITS.grown * self._sent):
             self._send()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from kai_cp_models import engine
 from kai_cp_models.actions import asking
 from kai_cp_models.blame import breaking, for_group, raised_for
-from kai_cp_models.check import Violation, audit
+from kai_cp_models.check import PlannedCluster, Violation, audit
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Plan
@@ -46,6 +46,15 @@ def key(name: str) -> GroupKey:
     return GroupKey("ns", name)
 
 
+def blamed(faults: Iterable[Violation], snapshot: Snapshot, given: Plan, before: Plan) -> frozenset[GroupKey]:
+    """Who pays, as the engine asks it."""
+
+    def lawful_without(group: GroupKey) -> bool:
+        return not audit(snapshot, PlannedCluster(snapshot, given).plan_without((group,)))
+
+    return breaking(faults, snapshot, given, before, lawful_without)
+
+
 def named(**limits: Shares) -> Snapshot:
     return cluster(
         [pod(f"{name}-0", spec=spec(1)) for name in NAMES],
@@ -62,7 +71,7 @@ def test_a_queue_over_its_limit_blames_the_group_that_got_the_last_place(name: s
     given = plan(*(bind(f"{each}-0", each) for each in NAMES))
     faults = audit(snapshot, given)
     assert {fault.queue for fault in faults} == {name}
-    assert breaking(faults, snapshot, given, Plan()) == {key(name)}
+    assert blamed(faults, snapshot, given, Plan()) == {key(name)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -74,13 +83,39 @@ def test_a_node_over_its_capacity_blames_the_group_that_came_last(name: str) -> 
     first = [one for one in given.decisions if one.pod.name != f"{other}-0"]
     faults = audit(snapshot, given)
     assert {fault.node for fault in faults} == {name}
-    assert breaking(faults, snapshot, given, Plan(tuple(first))) == {key(other)}
+    assert blamed(faults, snapshot, given, Plan(tuple(first))) == {key(other)}
+
+
+@pytest.mark.parametrize("last", ["x", "y", "z"])
+def test_a_full_node_blames_the_group_without_which_nothing_is_wrong(last: str) -> None:
+    """x takes 6 of 4 GPUs; y and z, which have one each, fit without it, whoever came last."""
+    order = [name for name in "xyz" if name != last] + [last]
+    snapshot = cluster(
+        [pod(f"{name}-0", spec=spec(6 if name == "x" else 1)) for name in order],
+        [group(name) for name in order],
+        [node("n1", gpus=4)],
+    )
+    given = plan(*(bind(f"{name}-0") for name in order))
+    assert blamed(audit(snapshot, given), snapshot, given, Plan()) == {key("x")}
+
+
+def test_of_two_triggers_only_the_one_without_a_right_pays() -> None:
+    """u may not take v; for t alone the eviction is lawful."""
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(2)), pod("t-0", spec=ONE_GPU), pod("u-0", spec=ONE_GPU)],
+        [group("v", priority=40), group("t", priority=60), group("u", priority=10)],
+        [node("n1", gpus=2)],
+        [queue("q")],
+    )
+    places = nominate("t-0", action="preempt"), nominate("u-0", action="preempt")
+    given = plan(evict("v-0", "preempt", "t", "u"), *places)
+    assert blamed(audit(snapshot, given), snapshot, given, Plan()) == {key("u")}
 
 
 def test_a_fault_of_nothing_known_is_that_of_the_last_place() -> None:
     given = plan(*(bind(f"{each}-0", each) for each in NAMES))
     faults = [Violation("test", "queue limit node pod pod-1")]
-    assert breaking(faults, named(), given, Plan()) == {key(NAMES[-1])}
+    assert blamed(faults, named(), given, Plan()) == {key(NAMES[-1])}
 
 
 def test_a_sentence_says_rule_and_words() -> None:
@@ -106,7 +141,7 @@ def test_a_trigger_without_a_right_pays_and_not_its_victim(kind: str) -> None:
     given = plan(evict("v-0", "reclaim", "t"), nominate("t-0", action="reclaim"), *moved)
     faults = [fault for fault in audit(snapshot, given) if fault.rule == "victims"]
     assert faults
-    assert breaking(faults, snapshot, given, Plan()) == {key("t")}
+    assert blamed(faults, snapshot, given, Plan()) == {key("t")}
 
 
 def test_a_fault_of_an_earlier_place_costs_the_trigger_and_not_the_victim_that_moves() -> None:
@@ -119,7 +154,7 @@ def test_a_fault_of_an_earlier_place_costs_the_trigger_and_not_the_victim_that_m
     before = plan(bind("u-0", "n3"))
     after = evict("v-0", "preempt", "t"), nominate("t-0", action="preempt"), nominate("v-0", "n2", "preempt")
     given, faults = plan(*before.decisions, *after), [Violation("test", "", groups=(key("u"),))]
-    assert breaking(faults, snapshot, given, before) == {key("t")}
+    assert blamed(faults, snapshot, given, before) == {key("t")}
 
 
 def test_the_innermost_group_is_the_one_that_it_was_raised_for() -> None:

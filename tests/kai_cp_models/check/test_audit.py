@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any, Final
 
 import pytest
 
 from kai_cp_models.blame import breaking
-from kai_cp_models.check import SnapshotFacts, audit, capacity, gangs, violations
+from kai_cp_models.check import PlannedCluster, SnapshotFacts, audit, capacity, gangs, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Decision, Plan, Reservation
 from kai_cp_models.pods import GroupKey, PodKey
@@ -128,6 +128,11 @@ def _changed(rng: Random, snapshot: Snapshot, plan: Plan) -> Plan:
 def test_every_plan_gets_an_answer(seed: int) -> None:
     """Whatever is wrong with it, the faults are texts, and the pod groups to blame can be found."""
     snapshot, plan, rules, start = _decided(seed)
+
+    def lawful(wrong: Plan, without: GroupKey) -> bool:
+        other = PlannedCluster(snapshot, wrong).plan_without((without,))
+        return not audit(snapshot, other, rules, start=start)
+
     assert violations(snapshot, plan, rules, start=start) == []
     rng = Random(seed)
     for _ in range(CHANGES):
@@ -136,7 +141,7 @@ def test_every_plan_gets_an_answer(seed: int) -> None:
             wrong = _changed(rng, snapshot, wrong)
         faults = audit(snapshot, wrong, rules, start=start)
         assert violations(snapshot, wrong, rules, start=start) == [str(fault) for fault in faults]
-        breaking(faults, snapshot, wrong, plan)
+        breaking(faults, snapshot, wrong, plan, partial(lawful, wrong))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
