@@ -62,6 +62,8 @@ def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
             yield f"the pod is on node {pod.node}, not on {decision.node}"
         if pod.group not in world.snapshot.group_by_key:
             yield "it belongs to no pod group"
+        if len(set(decision.triggers)) < len(decision.triggers):
+            yield "a pod group that it is for is named twice"
         return
     yield from _place(world, decision, pod)
 
@@ -72,15 +74,12 @@ def _place(world: PlannedCluster, decision: Decision, pod: Pod) -> Iterator[str]
         yield "it belongs to no pod group"
     if decision.action in STATE_ACTIONS or decision.action == "maxruntime":
         yield f"action {decision.action} places no pods"
-    if decision.action == "defrag" and decision.pod not in world.evictions:
+    evicted = world.evictions.get(decision.pod)
+    if decision.action == "defrag" and (evicted is None or evicted.action != "defrag"):
         yield "defrag places only pods that it moves"
     if decision.kind == "Bind" and pod.status is not PodStatus.PENDING:
         yield f"the pod is {pod.status.value}, not Pending"
-    if (
-        decision.kind == "Nominate"
-        and pod.status is not PodStatus.PENDING
-        and decision.pod not in world.evictions
-    ):
+    if decision.kind == "Nominate" and pod.status is not PodStatus.PENDING and evicted is None:
         yield f"the pod is {pod.status.value} and is not evicted"
     if decision.triggers:
         yield "a place has no triggers"

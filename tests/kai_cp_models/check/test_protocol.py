@@ -20,6 +20,18 @@ from tests.support.worlds import bind, cluster, evict, fraction, group, judged, 
             [evict("v-0", "preempt", "t", gpu_groups=["z"]), nominate("t-0", action="preempt")],
             ["Evict of pod ns/v-0", "does not use GPU groups z"],
         ),
+        (
+            [evict("v-0", "preempt", "t", "t"), nominate("t-0", action="preempt")],
+            ["Evict of pod ns/v-0", "is named twice"],
+        ),
+        (
+            [
+                evict("v-0", "preempt", "t"),
+                nominate("t-0", action="preempt"),
+                nominate("v-0", action="defrag", gpu_groups=["y"]),
+            ],
+            ["Nominate of pod ns/v-0", "defrag places only pods that it moves"],
+        ),
     ],
 )
 def test_decisions_name_what_they_use(decisions: list[Decision], words: list[str]) -> None:
