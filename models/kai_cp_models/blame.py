@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
@@ -45,15 +44,15 @@ def breaking(
     snapshot: Snapshot,
     plan: Plan,
     before: Plan,
-    lawful_without: Callable[[GroupKey], bool],
+    lawful_without: Callable[[Collection[GroupKey]], bool],
 ) -> frozenset[GroupKey]:
     """The pod groups that break rules: those that got places, else those that are disturbed, else those that
     hold capacity again.
 
     ``plan`` is refused; ``before``: the plan that it was built on. ``lawful_without``: whether the plan
-    breaks no rule if a group gets no places; of several groups such a one pays alone. A fault of a node or a
-    queue is that of a group that got its place there; one of nothing that is new means one that got any
-    place, the last of all first. A moved victim got its place for its triggers.
+    breaks no rule if these groups get no places; of several groups the first one pays with which it does. A
+    fault of a node or a queue is that of a group that got its place there; one of nothing that is new means
+    one that got any place. A moved victim got its place for its triggers.
     """
     known = {(d.kind, d.pod, d.node, d.action) for d in before.decisions}
     new = [
@@ -63,14 +62,22 @@ def breaking(
     faults = tuple(faults)
 
     def guilty(groups: Iterable[GroupKey | None]) -> list[GroupKey]:
-        """The one that pays, the only one or the first without which the plan breaks no rule; else all."""
+        """The one that pays; all where it cannot be told which."""
         found = list(dict.fromkeys(key for key in groups if key is not None))
-        some = found[: LIMITS.tries] if len(found) > 1 else ()
-        return next(([key] for key in some if lawful_without(key)), found)
+        if len(found) < 2 or not lawful_without(found):
+            return found
+        lawful, broken = 0, len(found)
+        while broken - lawful > 1:
+            middle = (lawful + broken) // 2
+            if lawful_without(found[middle:]):
+                lawful = middle
+            else:
+                broken = middle
+        return [found[lawful]]
 
     pods, groups = {key for one in faults for key in one.pods}, {key for one in faults for key in one.groups}
     for part in (served, new):
-        if found := guilty(d.group for d in reversed(part) if d.group in groups or d.pod in pods):
+        if found := guilty(d.group for d in part if d.group in groups or d.pod in pods):
             return frozenset(found)
     holding = [{one.group for one in each.reservations or ()} for each in (plan, before)]
     if held := groups & (holding[0] - holding[1]):
@@ -83,5 +90,5 @@ def breaking(
         if d.group in known_groups and queues & set(paths.get(known_groups[d.group].queue, ()))
     ]
     moved_for = {d.pod: d.triggers for d in plan.decisions if d.kind == "Evict" and d.triggers}
-    last = reversed(there or served or new)
-    return frozenset(guilty(key for d in last for key in moved_for.get(d.pod, (d.group,)))[:1])
+    last = there or served or new
+    return frozenset(guilty(key for d in last for key in moved_for.get(d.pod, (d.group,)))[-1:])

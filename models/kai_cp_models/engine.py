@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -152,8 +152,12 @@ class _Engine:
         self._settle()
         self._defragment()
         self._prove()
-        plan = self._send()
-        better = advised(self._snapshot, plan, seconds=(self._deadline - time.monotonic()) / 2)
+        plan = better = self._send()
+        try:
+            better = advised(self._snapshot, plan, seconds=(self._deadline - time.monotonic()) / 2)
+        except Exception:
+            # The plan needs no advice.
+            logger.log(self._level, "advice on MIG partitions failed", exc_info=True)
         if self._emit is not None and better is not plan:
             self._emit(better)
         return better
@@ -305,8 +309,8 @@ class _Engine:
             words = f"the checker refused the plan: {'; '.join(map(str, broken[: LIMITS.named]))}"
             world = PlannedCluster(self._snapshot, made)
 
-            def lawful_without(group: GroupKey) -> bool:
-                other = world.plan_without((group,))
+            def lawful_without(groups: Collection[GroupKey]) -> bool:
+                other = world.plan_without(groups)
                 return not audit(self._snapshot, other, rules, start=self._start, left_out=self._left_out)
 
             return words, breaking(broken, self._snapshot, made, self._made, lawful_without)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from kai_cp_models import engine
 from kai_cp_models.actions import asking
 from kai_cp_models.blame import breaking, for_group, raised_for
 from kai_cp_models.check import PlannedCluster, Violation, audit
+from kai_cp_models.check.audit import SUBJECTS
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Plan
@@ -49,8 +50,8 @@ def key(name: str) -> GroupKey:
 def blamed(faults: Iterable[Violation], snapshot: Snapshot, given: Plan, before: Plan) -> frozenset[GroupKey]:
     """Who pays, as the engine asks it."""
 
-    def lawful_without(group: GroupKey) -> bool:
-        return not audit(snapshot, PlannedCluster(snapshot, given).plan_without((group,)))
+    def lawful_without(groups: Collection[GroupKey]) -> bool:
+        return not audit(snapshot, PlannedCluster(snapshot, given).plan_without(groups))
 
     return breaking(faults, snapshot, given, before, lawful_without)
 
@@ -224,6 +225,35 @@ def test_a_defect_met_while_a_group_is_read_costs_that_group_alone(monkeypatch: 
     assert [(row.reason, row.message, row.proved) for row in found.unscheduled] == [
         ("InternalError", "it cannot be read: RuntimeError: a defect", False)
     ]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_checker_that_raises_for_a_group_costs_that_group_alone(
+    first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve groups get places, more than there are tries, and the check raises wherever x has one."""
+    plain = SUBJECTS["ports"]
+
+    def raising(world: PlannedCluster) -> Iterator[Violation]:
+        if any(decision.group == key("x") for decision in world.plan.decisions):
+            raise RuntimeError("a defect")
+        yield from plain(world)
+
+    monkeypatch.setitem(SUBJECTS, "ports", raising)
+    others = [f"g{i}" for i in range(11)]
+    members = [pod(f"{name}-0", spec=ONE_GPU) for name in (*others, "x")]
+    groups = [*map(group, others), group("x", priority=90 if first else 10)]
+    found = decide(cluster(members, groups, [node(gpus=16)], actions=("allocate",)), SETTINGS)
+    assert placed(found) == {f"{name}-0" for name in others}
+    assert reasons(found) == {"x": "InternalError"}
+
+
+def test_advice_that_raises_costs_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(engine, "advised", failing)
+    assert placed(decide(cluster([pod("t-0", spec=ONE_GPU)], [group("t")], [node()]), SETTINGS)) == {"t-0"}
 
 
 def test_groups_of_an_action_that_fails_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pkgutil import iter_modules
 from typing import Final
 
 from kai_cp_models import check
+from kai_cp_models.blame import raised_for
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.plan import Plan
@@ -21,6 +22,8 @@ from kai_cp_models.snapshot import Snapshot
 
 Subject = Callable[[PlannedCluster], Iterator[Violation]]
 
+UNJUDGED: Final = "the plan cannot be judged"
+"""What is said where a subject raises."""
 MOST_DECISIONS: Final = 1_000
 """Decisions of a plan that is compared with other plans; each of these is checked as a whole."""
 MOST_PLANS: Final = 16
@@ -70,7 +73,13 @@ def audit(
 
 
 def _faults(world: PlannedCluster) -> Iterator[Violation]:
-    return (fault for subject in SUBJECTS.values() for fault in subject(world))
+    """What all subjects find; a subject that raises permits nothing."""
+    for name, subject in SUBJECTS.items():
+        try:
+            yield from subject(world)
+        except Exception as problem:
+            words = f"{UNJUDGED}: {type(problem).__name__}: {problem}"
+            yield Violation(name, words, groups=tuple(raised_for(problem)))
 
 
 def violations(
