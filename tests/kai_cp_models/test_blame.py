@@ -89,7 +89,7 @@ def test_a_node_over_its_capacity_blames_the_group_that_came_last(name: str) -> 
 
 @pytest.mark.parametrize("last", ["x", "y", "z"])
 def test_a_full_node_blames_the_group_without_which_nothing_is_wrong(last: str) -> None:
-    """x takes 6 of 4 GPUs; y and z, which have one each, fit without it, whoever came last."""
+    """x takes 6 of 4 GPUs; y and z, which have one each, fit without it, in whatever order they came."""
     order = [name for name in "xyz" if name != last] + [last]
     snapshot = cluster(
         [pod(f"{name}-0", spec=spec(6 if name == "x" else 1)) for name in order],

@@ -3,7 +3,7 @@
 A holder wants a start and may have one; no pod of it holds a place. It holds whole pods of the gang, on nodes
 that accept them, and no less than the gang needs. Promises are reported as they were made. A start that is
 later, or dropped, has one of the causes of the page, and where a cause can be seen, it is there. Who is
-named as beside it has a place, and only an accepted price makes others leave. With the hold no queue is
+named as beside it has a place there, and only an accepted price makes others leave. With the hold no queue is
 beyond its limit of GPUs at the start. Whether a promise that is broken could have been kept is not judged.
 
 The order of starts, quotas and fair shares at later instants, ports, affinity and budgets are not judged.
@@ -138,19 +138,35 @@ def _too_small(world: PlannedCluster, pod: Pod, name: str) -> bool:
 
 def _told(world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup) -> Iterator[str]:
     """Whether state, promise, cause, and those beside it or paid for, are as they say."""
+    stored = times.stored(group.key)
     if entry.state in HOLDING and entry.start is not None:
         yield from _promised(world, times, entry, entry.start)
+    if entry.state == "draining" and (entry.start is not None or not times.drains):
+        yield "closes places, and has a start, or no setting lets it"
+    if entry.state == "offered" and stored is not None and not times.runs(group):
+        yield "is offered, and was promised"
+    if entry.queue != group.queue:
+        yield f"is told of queue {entry.queue}, its pod group is in {group.queue}"
     # That a later start has a cause at all is asked in ``starts``.
-    causes = _CAUSES.get(entry.state, ()) if entry.state != "later" or entry.cause else ()
+    causes = _CAUSES.get(entry.state, (None,)) if entry.state != "later" or entry.cause else ()
     if causes and entry.cause not in causes:
         yield f"is {entry.state}, and {entry.cause!r} is not a cause of that"
     elif causes and not _seen(world, times, entry, group):
         yield f"is {entry.state} because of {entry.cause}, of which nothing is to be seen"
+    if entry.expired is not None and entry.cause != "Expired":
+        yield "says when it was given up, and was not"
     if entry.state in ("dropped", "offered") and entry.nodes:
         yield f"is {entry.state}, and still holds nodes"
+    yield from _others(world, times, entry, group)
+
+
+def _others(world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup) -> Iterator[str]:
+    """Whether those beside it and those that leave for it are as it says."""
+    before = times.due(group.key)
     for key in entry.beside:
-        pods = world.snapshot.members[key] if key in world.snapshot.group_by_key else ()
-        if key == group.key or all(pod.node is None and pod.key not in world.placed for pod in pods):
+        places = {world.node_after(p) for p in world.snapshot.members.get(key, ())} - {None}
+        there = places if before is not None and key in before.beside else places & entry.nodes.keys()
+        if key == group.key or not there:
             yield f"names {key} beside it, which has no places there"
     for key in entry.victims:
         victim = world.snapshot.group_by_key.get(key)
@@ -168,8 +184,8 @@ def _promised(world: PlannedCluster, times: Times, entry: Reservation, start: fl
     state = "made" if stored is None else "kept" if not change else "earlier" if change < 0 else "later"
     if entry.state != state:
         yield f"is said to be {entry.state}, it is {state}"
-    if entry.promised is None or not entry.promised <= start:
-        yield "says nothing of what it promised, or more than it keeps"
+    if entry.promised != (start if stored is None else min(stored.promised, start)):
+        yield "says nothing of what it promised, or something else"
     if entry.made != since and (closed is None or entry.made != closed.made):
         yield "was made at another time than it says"
 

@@ -97,12 +97,8 @@ def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[V
         yield Violation("starts", f"{what} starts in the past", groups=(entry.group,))
     yield from _nodes(world, entry)
     stored = times.stored(entry.group)
-    if stored is None:
-        return
-    if entry.start > stored.start and max(stored.start, times.now) < entry.start and not entry.cause:
+    if stored is not None and not entry.cause and max(stored.start, times.now) < entry.start:
         yield Violation("starts", f"{what} moves later without a cause", groups=(entry.group,))
-    if entry.promised is not None and entry.promised > stored.promised:
-        yield Violation("starts", f"{what} promises less than before", groups=(entry.group,))
 
 
 def _begun(world: PlannedCluster, times: Times, key: GroupKey) -> Iterator[Violation]:

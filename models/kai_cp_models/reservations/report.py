@@ -132,8 +132,10 @@ def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
     names = {snapshot.nodes[node].name: node in new for node in hold.gpus if new}
     backfill = set[GroupKey]()
     for pod in snapshot.pods if new else ():
-        group = snapshot.group_by_key.get(pod.group) if pod.group and pod.node in names else None
-        if group and pod.status in ACTIVE_ALLOCATED and times.entered(group, [pod]) >= hold.made:
+        if pod.node not in names or pod.status not in ACTIVE_ALLOCATED or pod.key in ledger.evicted:
+            continue
+        group = snapshot.group_by_key.get(pod.group) if pod.group else None
+        if group and times.entered(group, [pod]) >= hold.made:
             # What the start counts on to leave is not waited for.
             (found if names[pod.node or ""] else backfill).add(group.key)
     found -= backfill - by_right - (before.beside if before else set())

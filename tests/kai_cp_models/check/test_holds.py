@@ -127,7 +127,14 @@ def test_no_more_groups_hold_than_the_settings_say() -> None:
         (replace(KEPT, state="dropped", cause="OptedOut"), "still holds nodes"),
         (replace(KEPT, beside=(GroupKey("ns", "nope"),)), "names ns/nope beside it"),
         (replace(KEPT, beside=(GroupKey("ns", "big"),)), "names ns/big beside it"),
+        (replace(KEPT, beside=(GroupKey("ns", "a"),)), "names ns/a beside it"),
         (replace(KEPT, victims=(GroupKey("ns", "a"),)), "no price was accepted"),
+        (replace(KEPT, promised=at(20)), "or something else"),
+        (replace(KEPT, queue="other"), "is told of queue other, its pod group is in q"),
+        (replace(KEPT, cause="Overrun"), "is kept, and 'Overrun' is not a cause"),
+        (replace(KEPT, expired=at(0)), "says when it was given up"),
+        (replace(KEPT, state="offered", nodes={}), "is offered, and was promised"),
+        (replace(KEPT, state="draining"), "no setting lets it"),
     ],
 )
 def test_plans_say_true_things_of_starts(entry: Reservation, words: str) -> None:
