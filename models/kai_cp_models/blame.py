@@ -44,15 +44,15 @@ def breaking(
     snapshot: Snapshot,
     plan: Plan,
     before: Plan,
-    lawful_without: Callable[[Collection[GroupKey]], bool],
+    mended_without: Callable[[Collection[GroupKey]], bool],
 ) -> frozenset[GroupKey]:
     """The pod groups that break rules: those that got places, else those that are disturbed, else those that
     hold capacity again.
 
-    ``plan`` is refused; ``before``: the plan that it was built on. ``lawful_without``: whether the plan
-    breaks no rule if these groups get no places; of several groups the first one pays with which it does. A
-    fault of a node or a queue is that of a group that got its place there; one of nothing that is new means
-    one that got any place. A moved victim got its place for its triggers.
+    ``plan`` is refused; ``before``: the plan that it was built on. ``mended_without``: whether the plan
+    breaks none of these rules if some groups get no places; of several the first one pays with which it
+    does. A fault of a node or a queue is that of a group that got its place there; one of nothing that is new
+    means one that got any place. A moved victim got its place for its triggers.
     """
     known = {(d.kind, d.pod, d.node, d.action) for d in before.decisions}
     new = [
@@ -64,12 +64,12 @@ def breaking(
     def guilty(groups: Iterable[GroupKey | None]) -> list[GroupKey]:
         """The one that pays; all where it cannot be told which."""
         found = list(dict.fromkeys(key for key in groups if key is not None))
-        if len(found) < 2 or not lawful_without(found):
+        if len(found) < 2 or not mended_without(found):
             return found
         lawful, broken = 0, len(found)
         while broken - lawful > 1:
             middle = (lawful + broken) // 2
-            if lawful_without(found[middle:]):
+            if mended_without(found[middle:]):
                 lawful = middle
             else:
                 broken = middle

@@ -307,13 +307,14 @@ class _Engine:
         self._checked += checking
         if broken:
             words = f"the checker refused the plan: {'; '.join(map(str, broken[: LIMITS.named]))}"
-            world = PlannedCluster(self._snapshot, made)
+            world, rules_broken = PlannedCluster(self._snapshot, made), {fault.rule for fault in broken}
 
-            def lawful_without(groups: Collection[GroupKey]) -> bool:
+            def mended_without(groups: Collection[GroupKey]) -> bool:
                 other = world.plan_without(groups)
-                return not audit(self._snapshot, other, rules, start=self._start, left_out=self._left_out)
+                left = audit(self._snapshot, other, rules, start=self._start, left_out=self._left_out)
+                return rules_broken.isdisjoint(fault.rule for fault in left)
 
-            return words, breaking(broken, self._snapshot, made, self._made, lawful_without)
+            return words, breaking(broken, self._snapshot, made, self._made, mended_without)
         self._made, size = made, len(made.decisions)
         if self._emit is not None and action != "allocate" and size >= max(1, LIMITS.grown * self._sent):
             self._send()

@@ -50,10 +50,10 @@ def key(name: str) -> GroupKey:
 def blamed(faults: Iterable[Violation], snapshot: Snapshot, given: Plan, before: Plan) -> frozenset[GroupKey]:
     """Who pays, as the engine asks it."""
 
-    def lawful_without(groups: Collection[GroupKey]) -> bool:
+    def mended_without(groups: Collection[GroupKey]) -> bool:
         return not audit(snapshot, PlannedCluster(snapshot, given).plan_without(groups))
 
-    return breaking(faults, snapshot, given, before, lawful_without)
+    return breaking(faults, snapshot, given, before, mended_without)
 
 
 def named(**limits: Shares) -> Snapshot:

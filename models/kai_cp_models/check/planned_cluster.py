@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from kai_cp_models.check.snapshot_facts import HeldByQueues, SnapshotFacts
 from kai_cp_models.plan import Decision, Plan
@@ -150,8 +150,8 @@ class PlannedCluster:
         return {of: self.start.held_by(places) for of, places in found.items()}
 
     def plan_without(self, groups: Collection[GroupKey], staying: Collection[PodKey] = ()) -> Plan:
-        """The plan in which some groups get no places, nothing is evicted for them alone, and some pods run
-        on where they are.
+        """The plan in which some groups get no places and hold none, nothing is evicted for them alone, and
+        some pods run on where they are.
         """
         gone, kept, found = set(groups), set(staying), list[Decision]()
         for decision in self.plan.decisions:
@@ -162,7 +162,12 @@ class PlannedCluster:
             found.append(decision)
         served = {key for key in self.added if self.pod(key).group in gone}
         decisions = tuple(one for one in found if one.pod not in kept and one.pod not in served)
-        return replace(self.plan, decisions=decisions, localities={})
+        starts = self.plan.reservations
+        if starts is not None:
+            none: dict[str, Any] = {"state": "dropped", "cause": "LeftOut", "nodes": {}, "expired": None}
+            none |= {"beside": (), "victims": ()}
+            starts = tuple(replace(entry, **none) if entry.group in gone else entry for entry in starts)
+        return replace(self.plan, decisions=decisions, reservations=starts, localities={})
 
     # --- actions -------------------------------------------------------------------------------
 
