@@ -13,10 +13,12 @@ was idle before anything left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.policy import STATE_ACTIONS
 from kai_cp_models.snapshot import PodGroup
 
 
@@ -87,4 +89,7 @@ def _stays(world: PlannedCluster, unit: Sequence[Pod], others: tuple[GroupKey, .
             for amount, has in zip(used(world, node, end + back), node.allocatable, strict=True)
         ):
             return False
-    return world.lawful is not None and world.lawful(world.plan_without(others, keys))
+    plan = world.plan_without(others, keys)
+    # What leaves later for its own state was still there.
+    there = (d for d in plan.decisions if d.action not in STATE_ACTIONS or world.earlier(d.action, "preempt"))
+    return world.lawful is not None and world.lawful(replace(plan, decisions=tuple(there)))

@@ -108,6 +108,38 @@ def test_a_gang_that_cannot_run_in_part_is_no_waste() -> None:
     assert judged(snapshot, *evictions, *places) == []
 
 
+@pytest.mark.parametrize("actions", [("preempt", "stalegangeviction"), ("stalegangeviction", "preempt")])
+def test_pods_that_a_later_action_evicts_were_there(actions: tuple[ActionName, ...]) -> None:
+    """t takes the place of v-1, and u that of v-0. If s, which runs below its minimum, has left before, t and
+    v-1 fit on n2 together.
+    """
+    only = {"node_selector": (("zone", "b"),)}
+    snapshot = cluster(
+        [
+            pod("v-0", "n1", spec=spec(4)),
+            pod("v-1", "n2", spec=spec(4)),
+            pod("s-0", "n2", spec=spec(4)),
+            pod("t-0", spec=spec(4, **only)),
+            pod("u-0", spec=spec(4)),
+        ],
+        [
+            group("v", 2, priority=10),
+            group("t", priority=90),
+            group("u", priority=10),
+            group("s", 2, stale_since=0.0),
+        ],
+        [node(gpus=4), node("n2", labels={"zone": "b"})],
+        actions=actions,
+    )
+    ended = evict("s-0", "stalegangeviction", node="n2")
+    taken = evict("v-0", "preempt", "t"), evict("v-1", "preempt", "t", node="n2")
+    places = nominate("t-0", "n2", "preempt"), nominate("u-0", "n1", "preempt")
+    later = actions[0] == "preempt"
+    faults = judged(snapshot, *((*taken, *places, ended) if later else (ended, *taken, *places)))
+    assert named(faults, "rights", "ns/u") is not later
+    assert bool(faults) is not later
+
+
 @pytest.mark.parametrize(
     ("served", "moves", "fault"),
     [
