@@ -387,3 +387,23 @@ def test_a_promise_kept_to_one_group_is_not_given_to_a_third_against_another() -
     plan = solved(snapshot)
     assert bound(plan) == {"p-0": "n1", "m-0": "n2"}
     assert reasons(plan) == {"w": "NoRoomInSum"}
+
+
+def test_a_group_that_starts_in_its_promised_place_asks_no_more() -> None:
+    """Of 8 GPUs p, of queue a, gets 3. With x queue a holds its quota of 4, and with y queue b holds 5 of 4. So x
+    comes first, and y waits. What p asked for counts no second time."""
+    waiting = [
+        pod("p-0", spec=spec(3), nominated_node="n1"),
+        pod("x-0", spec=spec(1), created=1.0),
+        pod("y-0", spec=spec(5)),
+    ]
+    snapshot = cluster(
+        waiting,
+        nodes=[node("n1", gpus=8)],
+        groups=[group("p", queue="a"), group("x", queue="a", created=1.0), group("y", queue="b")],
+        queues=[queue("a", quota=gpu_bound(4)), queue("b", quota=gpu_bound(4))],
+        plugins=RULED,
+    )
+    plan = solved(snapshot)
+    assert bound(plan) == {"p-0": "n1", "x-0": "n1"}
+    assert {one.action for one in plan.decisions} == {"allocate"}, "nothing was given to y and withdrawn"

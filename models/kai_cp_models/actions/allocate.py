@@ -50,7 +50,7 @@ class AdmissionPass:
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
     """Why no ask of a kind gets places, until the next batch is admitted."""
     kept: dict[GroupKey, Ask] = field(default_factory=dict, init=False)
-    """What got the places that it was promised, and may start elsewhere in its own turn."""
+    """What waits for the places that it was promised, and may start elsewhere in its own turn."""
     missed: set[int] = field(default_factory=set, init=False)
     """Nodes that were promised to groups which do not get them."""
 
@@ -110,7 +110,8 @@ class AdmissionPass:
             over = quota_check(cycle.ledger, ask, lending=True)
             why = Refusal(*over, proof=self.over_bounds) if over else start(ask)
             if ask.promised and why is None:
-                self.kept.setdefault(key, ask)
+                if not bound(cycle.ledger, ask.pods):
+                    self.kept.setdefault(key, ask)
             elif ask.promised:
                 # What it was promised is taken; it may get other places in its own turn.
                 self.missed.update(map(cycle.ledger.nominated_to, ask.pods))
