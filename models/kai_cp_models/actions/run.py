@@ -141,7 +141,9 @@ class ActionRun:
         """The pods that are not where they were, and where that was."""
         base, pods = self.base, ledger.snapshot.pod_by_key
         found = {key: base.place_of(pod) for key, pod in ledger.evicted.items() if key not in base.evicted}
-        given = ((key, base.place_of(pods[key])) for key in base.held)
+        # Nearly all are held there as they were, by the same record.
+        other = (key for key, held in base.held.items() if ledger.held.get(key) is not held)
+        given = ((key, base.place_of(pods[key])) for key in other)
         return found | {key: place for key, place in given if ledger.place_of(pods[key]) != place}
 
     @cached_property
