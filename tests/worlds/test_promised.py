@@ -390,8 +390,8 @@ def test_a_promise_kept_to_one_group_is_not_given_to_a_third_against_another() -
 
 
 def test_a_group_that_starts_in_its_promised_place_asks_no_more() -> None:
-    """Of 8 GPUs p, of queue a, gets 3. With x queue a holds its quota of 4, and with y queue b holds 5 of 4. So x
-    comes first, and y waits. What p asked for counts no second time."""
+    """Of 8 GPUs p, of queue a, gets 3. With x queue a holds its quota of 4, and with y queue b holds 5 of 4.
+    So x comes first, and y waits. What p asked for counts no second time."""
     waiting = [
         pod("p-0", spec=spec(3), nominated_node="n1"),
         pod("x-0", spec=spec(1), created=1.0),
