@@ -389,7 +389,14 @@ class NetworkPolicy(Values):
     apiServer: Annotated[
         list[Free], Field(description="Peers that are the API server. Empty: all addresses.")
     ] = []
-    apiServerPorts: Annotated[list[Port], Field(description="Ports of the API server.")] = [443, 6443]
+    apiServerPorts: Annotated[list[Port], Field(description="Ports of the API server.", min_length=1)] = [
+        443,
+        6443,
+    ]
+    webhooksFrom: Annotated[
+        list[Free],
+        Field(description="Peers that may call the webhooks: the API server as pods see it; empty: any."),
+    ] = []
     extraEgress: Annotated[
         list[Free], Field(description="Additional egress rules, for example to Prometheus.")
     ] = []

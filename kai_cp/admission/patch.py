@@ -10,6 +10,8 @@ def difference(old: Any, new: Any, path: str = "") -> Iterator[dict[str, Any]]:
     """The operations in order. Members change one by one; a list grows at its end or is replaced as a
     whole.
     """
+    if old is new:
+        return
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() | new.keys():
             where = f"{path}/{_escaped(key)}"

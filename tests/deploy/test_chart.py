@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
@@ -72,6 +73,7 @@ OTHER: dict[str, Any] = {
     "networkPolicy.metricsFrom": [{"namespaceSelector": {}}],
     "networkPolicy.apiServer": [{"ipBlock": {"cidr": "10.9.0.1/32"}}],
     "networkPolicy.apiServerPorts": [8443],
+    "networkPolicy.webhooksFrom": [{"ipBlock": {"cidr": "10.9.0.1/32"}}],
     "networkPolicy.extraEgress": [{"ports": [{"port": 9090}]}],
 }
 """Another value for those that cannot be derived from the type of the default."""
@@ -200,6 +202,7 @@ def test_every_value_of_a_wrong_type_is_refused_by_name() -> None:
         ("reservation.namespace", "A_B"),
         ("monitoring.dashboards.namespace", "A_B"),
         ("networkPolicy.apiServerPorts", [65_536]),
+        ("networkPolicy.apiServerPorts", []),
         ("scheduler.settings.objective.goals", ["thresold"]),
         ("scheduler.settings.objective.goals", ["threshold + moved_pods"]),
         ("scheduler.settings.defrag.goal", "rack"),
@@ -260,6 +263,31 @@ def test_cores_may_be_written_without_quotes() -> None:
     (scheduler,) = (item for item in made if item["kind"] == "Deployment")
     asked = scheduler["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert (asked["limits"]["cpu"], asked["requests"]["cpu"]) == (2, 0.5)
+
+
+def test_ports_of_the_api_server_are_never_all_ports() -> None:
+    values = nested("networkPolicy.apiServerPorts", None, FULL)
+    assert "networkPolicy.apiServerPorts" in refused(values)
+
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_one_namespace_for_reservations_and_scaling_pods_is_made_once(reserves: bool) -> None:
+    values = nested("reservation.createNamespace", reserves, nested("reservation.namespace", "gpus", FULL))
+    made = objects(template(nested("controllers.scaling.namespace", "gpus", values)))
+    names = Counter(
+        (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in made
+    )
+    assert names["Namespace", None, "gpus"] == 1
+    assert max(names.values()) == 1
+
+
+def test_memory_of_large_requests_is_given_back() -> None:
+    """Each thread's own heap kept it: thirty requests of 8 MiB left 517 MiB of the 512 MiB."""
+    made = {
+        item["metadata"]["name"]: item for item in objects(template(FULL)) if item["kind"] == "Deployment"
+    }
+    (container,) = made["one-kai-cp-admission"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "MALLOC_ARENA_MAX", "value": "1"} in container["env"]
 
 
 def test_a_label_that_is_set_twice_is_written_once() -> None:

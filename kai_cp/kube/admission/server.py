@@ -8,7 +8,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -23,7 +24,13 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 """Largest request: the API server takes objects of 3 MiB, and a change brings the old one along."""
 HANDSHAKE_SECONDS: Final = 5.0
 READ_SECONDS: Final = 5.0
-"""Longest silence within a request."""
+"""Longest silence within a request, and longest wait for others: API servers wait no longer."""
+SMALL_BYTES: Final = 128 * 1024
+"""Requests up to here, as almost all are, never wait for larger ones."""
+MOST_SMALL: Final = 8
+"""Small requests that are judged at once. As values a request takes up to 36 times its bytes."""
+MOST_LARGE: Final = 4
+"""Large requests that are held at once; one at a time is judged."""
 IDLE_SECONDS: Final = 120.0
 """A connection that asks nothing for so long is closed; API servers keep theirs for 90 s."""
 
@@ -42,6 +49,8 @@ class TlsServer(AddressServer):
         super().__init__(address, _Handler)
         self.judge = judge
         self.draining = False
+        self.small = threading.BoundedSemaphore(MOST_SMALL)
+        self.large, self.largest = threading.BoundedSemaphore(MOST_LARGE), threading.BoundedSemaphore(1)
         self._context: ssl.SSLContext | None = None
         self._thread = threading.Thread(target=self.serve_forever, name="webhooks", daemon=True)
 
@@ -95,6 +104,20 @@ class TlsServer(AddressServer):
         )
 
 
+class _NoTurn(Exception):
+    """Others were judged for too long."""
+
+
+@contextmanager
+def _turn(turns: threading.BoundedSemaphore, deadline: float) -> Iterator[None]:
+    if not turns.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        raise _NoTurn
+    try:
+        yield
+    finally:
+        turns.release()
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1
@@ -117,44 +140,53 @@ class _Handler(BaseHTTPRequestHandler):
         if int(length) > MOST_BYTES:
             self._refuse(413, f"more than {MOST_BYTES} bytes")
             return
-        body = self._read(int(length))
-        if body is None:
-            return
+        deadline = time.monotonic() + READ_SECONDS
+        server, large = self.server, int(length) > SMALL_BYTES
+        try:
+            with _turn(server.large, deadline) if large else nullcontext():
+                body = self._read(int(length), deadline)
+                if body is None:
+                    return
+                with _turn(server.largest if large else server.small, deadline):
+                    answer = self._answer(body)
+                del body  # The answer may be as long, and its reader slow.
+                self._send(*answer)
+        except _NoTurn:
+            self._refuse(503, "too many requests at once")
+
+    def _answer(self, body: bytearray) -> tuple[int, bytes, str]:
+        """The status, content and type of the answer."""
         path = urlsplit(self.path).path
         try:
             with self.server.busy(self.client_address):
-                answer = self.server.judge(path, orjson.loads(body))
+                return 200, orjson.dumps(self.server.judge(path, orjson.loads(body))), "application/json"
         except LookupError:
-            self._send(404, b"not found\n", "text/plain")
+            return 404, b"not found\n", "text/plain"
         except (Malformed, ValueError, RecursionError) as problem:
-            self._send(400, f"{problem}\n".encode(), "text/plain; charset=utf-8")
+            return 400, f"{problem}\n".encode(), "text/plain; charset=utf-8"
         except Exception:
             LOG.exception("a request was not judged: report this defect with its trace", extra={"path": path})
-            self._send(500, b"internal error\n", "text/plain")
-        else:
-            self._send(200, orjson.dumps(answer), "application/json")
+            return 500, b"internal error\n", "text/plain"
 
-    def _read(self, length: int) -> bytes | None:
+    def _read(self, length: int, deadline: float) -> bytearray | None:
         """The body; None if all of it does not arrive in time, however many small pieces do."""
-        deadline = time.monotonic() + READ_SECONDS
-        pieces, missing = [], length
+        body, arrived = bytearray(length), 0
         try:
-            while missing:
+            while arrived < length:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError
                 self.connection.settimeout(left)
-                piece = self.rfile.read1(min(missing, 1 << 16))
+                piece = self.rfile.readinto1(memoryview(body)[arrived:])
                 if not piece:
                     self.close_connection = True
                     return None
-                pieces.append(piece)
-                missing -= len(piece)
+                arrived += piece
         except TimeoutError:
             self._refuse(408, f"the body did not arrive within {READ_SECONDS:g} s")
             return None
-        self.connection.settimeout(IDLE_SECONDS)
-        return b"".join(pieces)
+        self.connection.settimeout(READ_SECONDS)
+        return body
 
     def _refuse(self, status: int, text: str) -> None:
         self.close_connection = True
@@ -171,6 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
         self.wfile.flush()
+        self.connection.settimeout(IDLE_SECONDS)
 
     def log_message(self, format: str, *args: Any) -> None:
         LOG.debug("http", extra={"request": format % args})

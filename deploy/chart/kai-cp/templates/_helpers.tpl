@@ -145,7 +145,10 @@ spec:
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args:
             {{- toYaml .args | nindent 12 }}
-          {{- with .process.extraEnv }}
+          {{- $env := default list .process.extraEnv }}
+          {{- /* Each thread's heap of its own would keep what its largest request took. */ -}}
+          {{- if eq .component "admission" }}{{ $env = prepend $env (dict "name" "MALLOC_ARENA_MAX" "value" "1") }}{{ end }}
+          {{- with $env }}
           env:
             {{- toYaml . | nindent 12 }}
           {{- end }}

@@ -8,8 +8,10 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from kai_cp.kube.admission.keeper import (
 from kai_cp.kube.admission.options import AdmissionOptions, FailurePolicy, RegistrationOptions
 from kai_cp.kube.admission.process import AdmissionMetrics, FollowedCluster, ReviewJudging
 from kai_cp.kube.admission.registration import SHARES, configurations
-from kai_cp.kube.admission.server import MOST_BYTES, TlsServer
+from kai_cp.kube.admission.server import MOST_BYTES, MOST_LARGE, SMALL_BYTES, TlsServer
 from kai_cp.kube.api import access
 from kai_cp.kube.api import resources as r
 from tests.kai_cp.admission.build import pod
@@ -123,6 +125,47 @@ def test_a_body_that_does_not_come_costs_its_own_connection(
     # A busy machine may be as slow with another one; it then asks again.
     until(lambda: post(connect(server, made), [1])[0] == 200)
     assert slow.getresponse().status == 408
+
+
+def test_large_requests_are_judged_one_at_a_time_and_small_ones_do_not_wait(
+    serving: tuple[TlsServer, Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, made = serving
+    judged: list[int] = []
+    go_on = threading.Event()
+
+    def judge(_path: str, document: Any) -> Any:
+        if len(document) > SMALL_BYTES:
+            judged.append(len(document))
+            assert go_on.wait(PATIENCE_SECONDS)
+        return [len(document)]
+
+    server.judge = judge
+    large = "x" * 2 * SMALL_BYTES
+    monkeypatch.setattr(tls_server, "READ_SECONDS", PATIENCE_SECONDS)
+    with ThreadPoolExecutor() as clients:
+        asked = [clients.submit(post, connect(server, made), large) for _ in range(MOST_LARGE + 2)]
+        until(lambda: bool(judged))
+        assert post(connect(server, made), "small") == (200, b"[5]")
+        assert judged == [len(large)]
+        go_on.set()
+        assert {one.result() for one in asked} == {(200, b"[%d]" % len(large))}
+
+
+def test_a_large_request_waits_no_longer_than_its_caller(
+    serving: tuple[TlsServer, Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_server, "READ_SECONDS", 0.2)
+    server, made = serving
+    large = "x" * 2 * SMALL_BYTES
+    for turns in (server.largest, server.large):
+        while turns.acquire(blocking=False):
+            pass
+        assert post(connect(server, made), large)[0] == 503
+    assert post(connect(server, made), [1])[0] == 200
+    server.large.release(MOST_LARGE)
+    server.largest.release()
+    until(lambda: post(connect(server, made), large)[0] == 200)
 
 
 def test_a_client_without_tls_disturbs_no_other(serving: tuple[TlsServer, Bundle]) -> None:
