@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -12,6 +14,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.api_objects import annotations_of, labels_of
 from kai_cp.kube.api.members import Members, groups_of
+from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.workloads.sums import FIELDS, Usage, group_status, is_preemptible, usage_of
@@ -19,6 +22,12 @@ from kai_cp.workloads.sums import FIELDS, Usage, group_status, is_preemptible, u
 PROBLEM: Final = "PodGroupStatus"
 NODE_SECONDS: Final = 300.0
 """How old the memory of a node's GPUs may be; it changes when the node is set up."""
+REMEMBERED: Final = 20_000
+"""Nodes; a pod may be created with the name of any, also of none."""
+MOST_LOOKS: Final = 200
+"""Nodes that one pass asks for; another pass follows. Each pod of a group may name another one."""
+PAUSE_SECONDS: Final = 1.0
+"""Until that pass; there is no end of them if the pods name more nodes than are remembered."""
 
 
 class PodGroupController:
@@ -36,7 +45,8 @@ class PodGroupController:
         self._classes = informers.store(r.PRIORITY_CLASSES)
         self._claims = informers.store(r.RESOURCE_CLAIMS, optional=True)
         self._members = Members(self._pods)
-        self._nodes: dict[str, tuple[float, Mapping[str, str]]] = {}
+        self._nodes: Memory[str, tuple[float, Mapping[str, str]]] = Memory(REMEMBERED)
+        self._looking = threading.Lock()
 
     def wants(self) -> Sequence[Want]:
         """Pod groups and their pods, and the classes and claims that change what a pod counts for."""
@@ -52,7 +62,10 @@ class PodGroupController:
         group = self._groups.get(key)
         if group is None:
             return None
-        usages = [self._usage(pod) for pod in self._members.of(key)]
+        pods = self._members.of(key)
+        if self._look_at_nodes(pods):
+            return PAUSE_SECONDS
+        usages = [self._usage(pod) for pod in pods]
         classes = {item["metadata"]["name"]: item for item in self._classes.all()}
         namespace = key[0]
         wanted = {name for usage in usages for name in usage.claims}
@@ -71,27 +84,26 @@ class PodGroupController:
         return None
 
     def _usage(self, pod: Object) -> Usage:
-        node = pod["spec"].get("nodeName")
-        shares_memory = names.GPU_MEMORY in annotations_of(pod)
-        usage = usage_of(pod, self._node_labels(node) if node and shares_memory else {})
+        usage = usage_of(pod, self._nodes.get(_node_of(pod), (0.0, {}))[1])
         if usage.problem:
             self._context.recorder.say(
                 pod, r.PODS, "Warning", PROBLEM, f"{usage.problem}; the rest of the pod is counted"
             )
         return usage
 
-    def _node_labels(self, name: str) -> Mapping[str, str]:
-        """Labels of a node that holds shares of GPU memory. Nodes are not watched because they change all the
-        time.
+    def _look_at_nodes(self, pods: Iterable[Object]) -> bool:
+        """Read the labels of nodes that hold shares of GPU memory. Nodes are not watched because they change
+        all the time. Whether more are to be read.
         """
-        read, labels = self._nodes.get(name, (-NODE_SECONDS, {}))
-        now = time.monotonic()
-        if now - read >= NODE_SECONDS:
+        old = time.monotonic() - NODE_SECONDS
+        wanted = dict.fromkeys(name for pod in pods if (name := _node_of(pod)))
+        unknown = [name for name in wanted if self._nodes.get(name, (-math.inf, {}))[0] < old]
+        for name in unknown[:MOST_LOOKS]:
             found = self._context.transport.get(r.NODES, "", name)
             labels = {} if found is None else dict(labels_of(found))
-            known = {node: seen for node, seen in self._nodes.items() if now - seen[0] < NODE_SECONDS}
-            self._nodes = {**known, name: (now, labels)}
-        return labels
+            with self._looking:
+                self._nodes.put(name, (time.monotonic(), labels))
+        return len(unknown) > MOST_LOOKS
 
     def _groups_of_class(self, priority_class: Object) -> Iterable[ObjectKey]:
         name = priority_class["metadata"]["name"]
@@ -106,6 +118,11 @@ class PodGroupController:
             pod = self._pods.get((claim["metadata"]["namespace"], holder.get("name") or ""))
             if pod is not None:
                 yield from groups_of(pod)
+
+
+def _node_of(pod: Object) -> str:
+    """The node on which the pod holds a share of GPU memory; "" for none."""
+    return pod["spec"].get("nodeName") or "" if names.GPU_MEMORY in annotations_of(pod) else ""
 
 
 def differing(before: Any, wanted: dict[str, dict[str, str]]) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from kai_cp.json_types import Object
@@ -15,12 +17,14 @@ from kai_cp.kube.api.members import Members, groups_of
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, NotYet, Want, changed
 from kai_cp.kube.controllers.served import Served
-from kai_cp.workloads.provisioning import Request, step, template_names
+from kai_cp.workloads.provisioning import Request, Step, step, template_names
 
 VERSIONS: Final = ("v1", "v1beta1")
 """Versions of ProvisioningRequest, alike in what is used here; the first that is served counts."""
 LOOK_SECONDS: Final = 60.0
 """How often it is looked whether ProvisioningRequests are served by now, while a gang waits."""
+MOST_WRITES: Final = 100
+"""Pods that a pass marks, and objects that it deletes; another pass follows. A gang may have thousands."""
 _KINDS: Final = tuple(r.PROVISIONING_REQUESTS.at(version) for version in VERSIONS)
 
 
@@ -64,17 +68,32 @@ class GangProvisioner:
         version = self._version() if found.make is not None or found.delete else ""
         if found.make is not None and not version:
             return LOOK_SECONDS
-        for item in own:
-            if item["metadata"]["name"] in found.delete:
-                self._delete(item, version)
-        if found.make is not None:
-            self._make(group, found.make, version)
-        for name, marks in (found.marks or {}).items():
-            self._mark((key[0], name), marks)
+        writes = self._writes(group, own, found, version)
+        for write in islice(writes, MOST_WRITES):
+            write()
+        if next(writes, None) is not None:
+            return 0.0
         if found.failed:
             text = f"the cluster autoscaler gave up: {found.failed}"
             self._context.recorder.say(group, r.POD_GROUPS, "Warning", "CapacityNotProvided", text)
         return found.after
+
+    def _writes(
+        self, group: Object, own: Sequence[Object], found: Step, version: str
+    ) -> Iterator[Callable[[], object]]:
+        """What is to be written, in order."""
+        over = frozenset(found.delete)
+        for item in own:
+            if item["metadata"]["name"] in over:
+                # Only the request names them.
+                for template in template_names(item):
+                    delete = self._context.transport.delete
+                    yield partial(delete, r.POD_TEMPLATES, group["metadata"]["namespace"], template)
+                yield partial(self._delete, item, version)
+        if found.make is not None:
+            yield partial(self._make, group, found.make, version)
+        for name, marks in (found.marks or {}).items():
+            yield partial(self._mark, (group["metadata"]["namespace"], name), marks)
 
     def _version(self) -> str:
         """The version in which requests are written, "" while none is served."""
@@ -100,13 +119,9 @@ class GangProvisioner:
         self._context.recorder.say(group, r.POD_GROUPS, "Normal", "CapacityRequested", text)
 
     def _delete(self, request: Object, version: str) -> None:
-        """Delete the templates first, because only the request names them."""
-        namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
-        transport = self._context.transport
-        for template in template_names(request):
-            transport.delete(r.POD_TEMPLATES, namespace, template)
-        uid = request["metadata"].get("uid", "")
-        transport.delete(r.PROVISIONING_REQUESTS.at(version), namespace, name, uid=uid)
+        meta = request["metadata"]
+        kind = r.PROVISIONING_REQUESTS.at(version)
+        self._context.transport.delete(kind, meta["namespace"], meta["name"], uid=meta.get("uid", ""))
         for store in self._requests:
             store.remove(request, ours=True)
 

@@ -15,11 +15,12 @@ from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.controllers.base import Context
+from kai_cp.kube.controllers.base import Context, Controller
 from kai_cp.kube.controllers.catalogue import CONTROLLERS, chosen, rights
 from kai_cp.kube.controllers.host import Host
 from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.owners import OwnerLookup
+from kai_cp.kube.controllers.podgroup import PAUSE_SECONDS
 from kai_cp.kube.controllers.podgrouper import grouping_settings
 from kai_cp.kube.controllers.process import access
 from kai_cp.kube.controllers.queue import Sums
@@ -74,6 +75,25 @@ def running(server: StubServer, *names: ControllerName, **options: Any) -> Itera
         host.stop()
         writer.stop()
         transport.close()
+
+
+@contextmanager
+def alone(server: StubServer, name: ControllerName) -> Iterator[Controller]:
+    """A controller whose passes the test makes."""
+    transport = server.transport("controllers", access=access([name]))
+    informers, writer = Informers(transport), BackgroundWriter(1)
+    recorder = Recorder(transport, writer, "test")
+    context = Context(
+        transport, informers, recorder, CollectorRegistry(), ControllerOptions(), lambda _keys: None
+    )
+    controller = CONTROLLERS[name](context)
+    informers.start()
+    try:
+        until(lambda: not informers.missing())
+        yield controller
+    finally:
+        informers.stop()
+        writer.stop()
 
 
 def queue(name: str, parent: str = "", **spec: Any) -> Object:
@@ -287,6 +307,25 @@ def test_a_share_of_memory_counts_by_the_memory_of_its_node(server: StubServer) 
         assert sums()["requested"] == {"cpu": "1", "run.ai/gpu.memory": "20000"}
         run.settled()
         assert sum("/nodes/n1" in path for _, path, _ in server.log) == 1
+
+
+def test_a_group_on_many_nodes_is_looked_at_in_parts(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who creates a pod may name its node, which need not exist; one pass asked for all of them."""
+    monkeypatch.setattr("kai_cp.kube.controllers.podgroup.MOST_LOOKS", 3)
+    server.put(r.POD_GROUPS, {"metadata": {"name": "g", "namespace": "team-a"}, "spec": {"queue": "a"}})
+    for i in range(8):
+        names = {"gpu-memory": "1", "pod-group-name": "g"}
+        server.put(r.PODS, pod(f"p{i}", spec={"nodeName": f"no-{i}"}, annotations=names))
+    with alone(server, "podgroup-controller") as controller:
+        for asked in (3, 6):
+            assert controller.reconcile(("team-a", "g"), 0) == PAUSE_SECONDS
+            assert sum("/nodes/no-" in path for _, path, _ in server.log) == asked
+            assert writes(server) == [], "sums of a part are not written"
+        assert controller.reconcile(("team-a", "g"), 0) is None
+        assert controller.reconcile(("team-a", "g"), 0) is None
+        assert sum("/nodes/no-" in path for _, path, _ in server.log) == 8
 
 
 def test_an_owner_that_comes_late_is_waited_for_without_a_word(server: StubServer) -> None:

@@ -10,17 +10,17 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.controllers.provisioning import VERSIONS
 from kai_cp.workloads.provisioning import CONSUMES
 from tests.kai_cp.kube.conftest import until
-from tests.kai_cp.kube.controllers.test_host import running, writes
+from tests.kai_cp.kube.controllers.test_host import alone, running, writes
 from tests.kai_cp.kube.stub import StubServer
 from tests.kai_cp.workloads.test_provisioning import group, pod
 
 Object = dict[str, Any]
 
 
-def gang(server: StubServer) -> None:
-    """A pod group with two pods that found no place."""
-    server.put(r.POD_GROUPS, group())
-    for name in "ab":
+def gang(server: StubServer, names: str = "ab") -> None:
+    """A pod group with pods that found no place."""
+    server.put(r.POD_GROUPS, group(len(names)))
+    for name in names:
         item = pod(name)
         item["metadata"]["annotations"] = {"pod-group-name": "pg"}
         item["spec"]["schedulerName"] = "kai-scheduler"
@@ -69,6 +69,18 @@ def test_a_gang_is_asked_for_once_and_taken_back_when_it_runs(
         assert server.get(r.POD_TEMPLATES, "ns", template) is None
         run.settled()
         assert {method for method, _ in writes(server)[before:]} == {"DELETE"}
+
+
+def test_a_gang_of_many_pods_delays_no_other(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread marks the pods of all gangs, and a pass of ten minutes restarts the process."""
+    monkeypatch.setattr("kai_cp.kube.controllers.provisioning.MOST_WRITES", 3)
+    gang(server, "abcdefgh")
+    serve(server, "v1")
+    with alone(server, "provisioning-requests") as provisioner:
+        passes = [provisioner.reconcile(("ns", "pg"), 0) for _ in range(3)]
+        assert passes == [0.0, 0.0, None], "the request and two pods, three pods, three pods"
+    found = [server.get(r.PODS, "ns", name) or {} for name in "abcdefgh"]
+    assert all(CONSUMES in item["metadata"]["annotations"] for item in found)
 
 
 def test_where_the_definition_is_missing_nothing_is_written(server: StubServer) -> None:
