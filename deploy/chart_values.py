@@ -195,6 +195,13 @@ class Scaling(Values):
     ] = False
 
 
+class DefaultPriorities(Values):
+    """The ConfigMap in which KAI's pod grouper finds the priority class of a kind that names none."""
+
+    configMap: Annotated[DnsNameOrEmpty, Field(description="Its name; empty: there is none.")] = ""
+    namespace: Annotated[DnsLabelOrEmpty, Field(description="Its namespace; empty: the release's.")] = ""
+
+
 class Controllers(Process):
     """`kai-cp controllers`."""
 
@@ -211,6 +218,10 @@ class Controllers(Process):
         requests=Requests(cpu="250m", memory="256Mi"), limits=Requests(memory="1Gi")
     )
     scaling: Annotated[Scaling, Field(description="Pods that make a cluster autoscaler act.")] = Scaling()
+    defaultPriorities: Annotated[
+        DefaultPriorities,
+        Field(description="Defaults by kind: the only ConfigMap that the pod grouper may read."),
+    ] = DefaultPriorities()
 
 
 class Admission(Process):

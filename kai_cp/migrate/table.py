@@ -84,10 +84,8 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
     ),
     "podGrouper.args.gangScheduleKnative": _flag(CONTROLLERS, "knative-gang-schedule"),
     "podGrouper.args.genericKartaFallback": _flag(CONTROLLERS, "generic-karta-fallback"),
-    "podGrouper.args.defaultPrioritiesConfigMapName": _flag(CONTROLLERS, "default-priorities-configmap-name"),
-    "podGrouper.args.defaultPrioritiesConfigMapNamespace": _flag(
-        CONTROLLERS, "default-priorities-configmap-namespace"
-    ),
+    "podGrouper.args.defaultPrioritiesConfigMapName": _values("controllers.defaultPriorities.configMap"),
+    "podGrouper.args.defaultPrioritiesConfigMapNamespace": _values("controllers.defaultPriorities.namespace"),
     "podGrouper.maxConcurrentReconciles": _flag(CONTROLLERS, "max-concurrent-reconciles"),
     "podGroupController.maxConcurrentReconciles": _not("shares podGrouper's: --max-concurrent-reconciles"),
     "queueController.metricsNamespace": _flag(CONTROLLERS, "metrics-namespace"),

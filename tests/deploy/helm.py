@@ -18,7 +18,10 @@ Object = dict[str, Any]
 INSTEAD_OF_KAI: Object = {
     "mode": "enforce",
     "reservation": {"createServiceAccount": True},
-    "controllers": {"enabled": list(get_args(ControllerName))},
+    "controllers": {
+        "enabled": list(get_args(ControllerName)),
+        "defaultPriorities": {"configMap": "by-kind", "namespace": "kai-defaults"},
+    },
     "admission": {"enabled": True},
     "rbac": {"crdInstaller": True},
 }

@@ -45,7 +45,11 @@ FULL: Object = {
     "mode": "enforce",
     "scheduler": {"settings": {"solver": {"seed": 1}}},
     "reservation": {"createNamespace": True, "createServiceAccount": True},
-    "controllers": {"enabled": ["podgrouper", "node-scale-adjuster"], "scaling": {"create": True}},
+    "controllers": {
+        "enabled": ["podgrouper", "node-scale-adjuster"],
+        "scaling": {"create": True},
+        "defaultPriorities": {"configMap": "by-kind"},
+    },
     "admission": {"enabled": True},
     "defaults": {"queues": True, "priorityClasses": True},
     "crds": {"install": True},
@@ -571,12 +575,29 @@ def test_node_pools_and_shards_bring_the_rights_that_they_need(shard: Object) ->
 def test_a_controller_that_is_off_has_no_rights() -> None:
     before = granted(template())
     for name in get_args(ControllerName):
-        found = granted(template({"controllers": {"enabled": [name]}}))
+        values = {"enabled": [name], "defaultPriorities": {"configMap": "by-kind"}}
+        found = granted(template({"controllers": values}))
         roles = (name, "controllers", *(["node-pools"] if name == "shards" else []))
         declared = {
             (g.verb, g.resource) for p in roles for g in ACCESS[p] if p != "node-pools" or g.verb == "get"
         }  # type: ignore[index]
         assert found == before | declared, name
+
+
+def test_the_grouper_reads_one_config_map_by_name_and_only_if_it_is_told() -> None:
+    def readers(values: Object) -> list[tuple[str | None, Object]]:
+        made = objects(template(nested("controllers.enabled", ["podgrouper"], values)))
+        roles = [item for item in made if item["metadata"]["name"] == "kai-cp-one-kai-cp-podgrouper"]
+        found = [
+            (item["metadata"].get("namespace"), rule) for item in roles for rule in item.get("rules", ())
+        ]
+        return [(where, rule) for where, rule in found if "configmaps" in rule["resources"]]
+
+    assert readers({}) == []
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["by-kind"], "verbs": ["get"]}
+    named = nested("controllers.defaultPriorities.configMap", "by-kind")
+    assert readers(named) == [("kai-cp", rule)]
+    assert readers(nested("controllers.defaultPriorities.namespace", "far", named)) == [("far", rule)]
 
 
 def test_admission_reads_one_secret_by_name() -> None:

@@ -26,7 +26,12 @@ from tests.kai_cp.kube.conftest import until
 from tests.kubetest.build import find
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
-SCOPES = {"system": "kai-scheduler", "reservation": "kai-resource-reservation", "scaling": "kai-scale-adjust"}
+SCOPES = {
+    "system": "kai-scheduler",
+    "reservation": "kai-resource-reservation",
+    "scaling": "kai-scale-adjust",
+    "defaults": "kai-defaults",
+}
 OPERATOR = ("servicemonitors ServiceMonitor", "prometheusrules PrometheusRule")
 Object = dict[str, Any]
 
@@ -178,7 +183,8 @@ def test_accounts_may_do_what_is_declared_and_nothing_else(
         kubectl(plane, "create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
     for grant in grants:
         namespace = SCOPES[grant.scope] if grant.scope else "default"
-        until(lambda g=grant, n=namespace: allowed(api, user, g, n))
+        named = grant._replace(name="by-kind") if grant.scope == "defaults" else grant
+        until(lambda g=named, n=namespace: allowed(api, user, g, n))
     everywhere = {grant[:3] for grant in grants if not grant.scope}
     known = {grant[:3] for grants in ACCESS.values() for grant in grants}
     risky = itertools.product(

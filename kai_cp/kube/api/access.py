@@ -42,7 +42,8 @@ Process = Literal[
 class Grant(NamedTuple):
     """One verb on one resource; ``subresource`` as in ``pods/status``. ``scope``: the namespace it is limited
     to, by the role it is in: "" is the whole cluster, ``system`` our own, ``reservation`` KAI's for GPU
-    reservation pods, ``scaling`` KAI's for pods that make autoscalers act."""
+    reservation pods, ``scaling`` KAI's for pods that make autoscalers act, ``defaults`` that of the ConfigMap
+    of defaults by kind, whose name is an option."""
 
     verb: Verb
     group: str
@@ -175,7 +176,7 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
             *grants("get list watch patch", r.PODS),
             *grants("get list watch create patch", r.POD_GROUPS),
             *grants("list watch", r.PRIORITY_CLASSES, r.KARTAS, r.NAMESPACES),
-            *grants("get", r.CONFIG_MAPS),
+            *grants("get", r.CONFIG_MAPS, scope="defaults"),
         ]
     ),
     "podgroup-controller": frozenset(

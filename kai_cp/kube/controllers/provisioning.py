@@ -87,8 +87,7 @@ class GangProvisioner:
             if item["metadata"]["name"] in over:
                 # Only the request names them.
                 for template in template_names(item):
-                    delete = self._context.transport.delete
-                    yield partial(delete, r.POD_TEMPLATES, group["metadata"]["namespace"], template)
+                    yield partial(self._delete_template, group["metadata"]["namespace"], template)
                 yield partial(self._delete, item, version)
         if found.make is not None:
             yield partial(self._make, group, found.make, version)
@@ -118,10 +117,13 @@ class GangProvisioner:
         text = f"ProvisioningRequest {request.name} asks for nodes for {len(request.pods)} pods at once"
         self._context.recorder.say(group, r.POD_GROUPS, "Normal", "CapacityRequested", text)
 
+    def _delete_template(self, namespace: str, name: str) -> None:
+        self._context.transport.delete(r.POD_TEMPLATES, namespace, name)
+
     def _delete(self, request: Object, version: str) -> None:
-        meta = request["metadata"]
-        kind = r.PROVISIONING_REQUESTS.at(version)
-        self._context.transport.delete(kind, meta["namespace"], meta["name"], uid=meta.get("uid", ""))
+        namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
+        uid, transport = request["metadata"].get("uid", ""), self._context.transport
+        transport.delete(r.PROVISIONING_REQUESTS.at(version), namespace, name, uid=uid)
         for store in self._requests:
             store.remove(request, ours=True)
 
