@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,12 +96,14 @@ def adjust(
     *,
     cooling: bool,
     ordered: Collection[tuple[str, str]] = (),
+    most: int = sys.maxsize,
 ) -> Adjustment:
     """What to do. ``pods``: those of our scheduler; ``scaling``: those in the scaling namespace.
 
     ``groups`` are by namespace and name. While ``cooling``, because a scaling pod was just deleted, nothing
-    is requested. ``ordered`` are pods with a place from the scheduler. Fractions add up inside a namespace: a
-    scaling pod that finds no node covers the pods of no other.
+    is requested. ``ordered`` are pods with a place from the scheduler. If more than ``most`` pods are needed,
+    one more than that is created. Fractions add up inside a namespace: a scaling pod that finds no node
+    covers the pods of no other.
     """
     waiting = {key: found for key, *found in _waiting(pods, groups, setup) if key not in ordered}
     known = {(text_at(m, "namespace"), label_value(text_at(m, "name"))): pod for pod, m in _with_meta(pods)}
@@ -130,10 +133,16 @@ def adjust(
         held[namespace] += devices
         largest[namespace] = max(largest[namespace], devices)
     for key in _in_turn(waiting):
-        (shown, devices, _), (namespace, name) = waiting[key], key
+        if len(made) > most:
+            break
+        (pod, devices, _), (namespace, name) = waiting[key], key
         enough = needed[namespace] <= held[namespace] and devices <= largest[namespace]
         if enough or (namespace, label_value(name)) in kept:
             continue
+        try:
+            shown = scaling_pod(pod, devices, setup)
+        except Malformed:
+            continue  # The scheduler reports the fault.
         if shown["metadata"]["name"] in taken:  # Of a-b/c and of a/b-c.
             shown = {**shown, "metadata": {**shown["metadata"], "name": with_digest(namespace, name)}}
         taken.add(shown["metadata"]["name"])
@@ -156,7 +165,7 @@ def _in_turn(pods: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def _waiting(
     pods: Iterable[Json], groups: Mapping[tuple[str, str], Json], setup: ScalingSetup
 ) -> Iterable[Any]:
-    """Namespace and name of each pod that asks, the scaling pod that would show it, and its demand."""
+    """Namespace and name of each pod that asks, the pod, and its demand."""
     for pod, meta in _with_meta(pods):
         namespace = text_at(meta, "namespace")
         try:
@@ -165,9 +174,7 @@ def _waiting(
                 continue
             asked = demand(pod, setup)
             if asked is not None and not held_back(groups.get((namespace, group))):
-                devices, hundredths = asked
-                shown = scaling_pod(pod, devices, setup)
-                yield (namespace, text_at(meta, "name")), shown, devices, hundredths
+                yield (namespace, text_at(meta, "name")), pod, *asked
         except Malformed:
             continue  # The scheduler reports the fault; such a pod adds no demand here.
 

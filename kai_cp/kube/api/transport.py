@@ -48,6 +48,8 @@ WATCH_SECONDS: Final = 300
 SILENCE_SECONDS: Final = WATCH_SECONDS + 30.0
 """A watch that the server has not ended by then is taken for dead; TCP keep-alive finds lost peers sooner."""
 PAGE: Final = 1000
+LONGEST_MESSAGE: Final = 2_000
+"""Characters of a refusal that are kept: it quotes what a tenant wrote, which may be megabytes."""
 MOST_PAGE_BYTES: Final = 16 * 1024**2
 """A thousand pods of a training job have 10 MiB."""
 METADATA_ONLY: Final = "application/json;as={};g=meta.k8s.io;v=v1, application/json"
@@ -464,7 +466,8 @@ class Transport:
         details = said.get("details")
         causes = details.get("causes") or () if isinstance(details, dict) else ()
         budget = any(cause.get("reason") == BUDGET_CAUSE for cause in causes)
-        return ApiError(response.status, reason, message, seconds, overtaken=overtaken, over_budget=budget)
+        shown = message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
+        return ApiError(response.status, reason, shown, seconds, overtaken=overtaken, over_budget=budget)
 
     @staticmethod
     def _read(response: Any, most: int | None = None) -> bytes:

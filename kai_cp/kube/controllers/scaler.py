@@ -62,7 +62,13 @@ class NodeScaleAdjuster:
         cooling = now < self._cool_until
         ordered = {key_of(order) for order in self._orders.all()}
         found = adjust(
-            self._pods.all(), self._scaling.all(), groups, self._setup, cooling=cooling, ordered=ordered
+            self._pods.all(),
+            self._scaling.all(),
+            groups,
+            self._setup,
+            cooling=cooling,
+            ordered=ordered,
+            most=MOST_WRITES,
         )
         for name in found.delete[:MOST_WRITES]:
             self._delete(name)

@@ -99,7 +99,13 @@ class KaiMetrics:
             self._acted_on_by.labels(action).inc()
         if any(d.kind == "Evict" for d in decisions):
             self._preemptions.inc()
-        gone = [labels for labels, key in self._evicted.items() if key not in cycle.snapshot.group_by_key]
+        there = cycle.snapshot.group_by_key
+        # One that is made again under the same name is another one.
+        gone = [
+            labels
+            for labels, key in self._evicted.items()
+            if (group := there.get(key)) is None or group.uid != labels[2]
+        ]
         for labels in gone:
             del self._evicted[labels]
             self._evicted_pods.remove(*labels)

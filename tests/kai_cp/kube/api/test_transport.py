@@ -110,6 +110,21 @@ def test_only_the_server_says_that_an_object_is_gone(
         assert not (isinstance(told.value, ApiError) and told.value.not_found)
 
 
+def test_a_refusal_that_quotes_a_tenant_is_cut(server: StubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events and logs remember it: of four thousand pods a gigabyte."""
+    api = server.transport("binder", backoff=replace(QUICK, attempts=1))
+    answer = SimpleNamespace(status=422, reason="", headers={"Content-Type": "application/json"})
+    client: Any = SimpleNamespace(update_params_for_auth=lambda *_: None)
+    client.call_api = lambda *_args, **_options: SimpleNamespace(response=answer)
+    said = orjson.dumps({"message": "Invalid value: " + "x" * 10**6, "reason": "Invalid"})
+    monkeypatch.setattr(api, "_client", client)
+    monkeypatch.setattr(api, "_read", lambda _response, _most=None: said)
+    with pytest.raises(ApiError) as told:
+        api.create(r.CONFIG_MAPS, "ns", {"metadata": {"name": "c"}})
+    assert told.value.message.startswith("Invalid value: xxx")
+    assert len(str(told.value)) < 3_000
+
+
 def test_a_conflict_is_reported_at_once(server: StubServer) -> None:
     api = server.transport("binder")
     server.put(r.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "ns"}})

@@ -365,9 +365,12 @@ def test_series_of_an_evicted_pod_group_go_when_it_does(watched: Watched) -> Non
     assert watched("kai_pod_group_evicted_pods_total", **labels) == 1.0
     watched.cycle(raw, Plan())
     assert watched("kai_pod_group_evicted_pods_total", **labels) == 1.0
-    raw["rawObjects"]["podGroups"] = []
-    watched.cycle(raw, Plan())
-    assert watched("kai_pod_group_evicted_pods_total", **labels) is None
+    again = group()
+    again["metadata"]["uid"] = "made-again"
+    for groups in ([again], []):
+        raw["rawObjects"]["podGroups"] = groups
+        watched.cycle(raw, Plan())
+        assert watched("kai_pod_group_evicted_pods_total", **labels) is None
 
 
 def test_queues_under_kais_names(watched: Watched) -> None:
