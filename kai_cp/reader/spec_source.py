@@ -126,8 +126,13 @@ def _volume(raw: Json) -> Json:
 
 def _annotated(annotations: Mapping[str, str]) -> tuple[Json, bool]:
     """What is read of annotations, and whether one of them is of the legacy MIG kind."""
-    names, legacy = _read_of(tuple(annotations))
+    read = _read_of if len(annotations) <= _MOST_REMEMBERED else _read_of.__wrapped__
+    names, legacy = read(tuple(annotations))
     return {name: annotations[name] for name in names} if names else EMPTY, legacy
+
+
+_MOST_REMEMBERED: Final = 50
+"""Annotations of a pod whose names are remembered; a tenant may write tens of thousands."""
 
 
 @lru_cache(maxsize=1024)

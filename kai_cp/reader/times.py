@@ -28,6 +28,8 @@ _SECONDS: Final = {
     "w": 604_800.0,
 }
 _LONGEST_SECONDS: Final = 2**63 / 1e9
+_LONGEST: Final = 100
+"""Characters of a duration. Texts are remembered, and a tenant may write a megabyte of `0h0h…`."""
 
 
 @lru_cache(maxsize=65536)
@@ -62,6 +64,8 @@ def go_duration(text: str, *, days: bool = False) -> float:
 
     Raises ``ValueError`` for other text.
     """
+    if len(text) > _LONGEST:
+        raise ValueError(f"{text[:_LONGEST]}…")
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return 0.0

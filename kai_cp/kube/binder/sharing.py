@@ -22,6 +22,7 @@ from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, group_labels
 from kai_cp.kube.binder.steps import BindError
+from kai_cp.object_names import LONGEST_NAME
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 PORTION: Final = "GPU_PORTION"
@@ -210,9 +211,9 @@ class Sharing:
 
 
 def _configs_of(pod: Object) -> str:
-    """The ConfigMaps that a pod names, with its namespace; "" for none."""
+    """The ConfigMaps that a pod names, with its namespace; "" for none. A longer text is no name."""
     prefix = api_objects.annotations_of(pod).get(names.SHARED_GPU_CONFIG)
-    return f"{key_of(pod)[0]}/{prefix}" if prefix else ""
+    return f"{key_of(pod)[0]}/{prefix[:LONGEST_NAME]}" if prefix else ""
 
 
 def _wants_mps(pod: Object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp.reader.spec_source import spec_source
+from kai_cp.reader.spec_source import _read_of, spec_source
 from tests.kai_cp.reader.raw import NOW, Raw, pod, snapshot
 
 CLAIM = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
@@ -61,6 +61,15 @@ def test_pods_that_differ_in_what_is_not_read_share_a_reading(other: Raw) -> Non
 
 def test_pods_that_differ_in_what_is_read_do_not() -> None:
     assert len({key(one) for one in (pod(), *READ)}) == len(READ) + 1
+
+
+def test_annotations_of_a_tenant_fill_no_memory() -> None:
+    """Names of a thousand pods are remembered, and 36,000 of each were two gigabytes."""
+    many = pod("a")
+    many["metadata"]["annotations"] = {f"n{i}": "" for i in range(1_000)} | {"gpu-fraction": "0.5"}
+    before = _read_of.cache_info().currsize
+    assert b"gpu-fraction" in key(many)
+    assert _read_of.cache_info().currsize == before
 
 
 def test_a_bad_volume_is_named_by_its_place() -> None:

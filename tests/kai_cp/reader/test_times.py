@@ -70,6 +70,14 @@ def test_no_go_durations(text: str) -> None:
         duration(text, "f")
 
 
+def test_a_duration_of_a_tenant_fills_no_memory() -> None:
+    """Four thousand texts are remembered, and each was as long as an object may be."""
+    before = go_duration.cache_info().currsize
+    with pytest.raises(Malformed, match="is not a duration"):
+        duration("0h" * 600_000, "f")
+    assert go_duration.cache_info().currsize == before
+
+
 def test_min_runtimes_know_days_and_weeks() -> None:
     assert duration("1w2d", "f", days=True) == 9 * 86_400
 

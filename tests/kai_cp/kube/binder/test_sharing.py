@@ -13,6 +13,7 @@ from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.store import Store
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, reservation_name
+from kai_cp.kube.binder.sharing import _configs_of
 from kai_cp.kube.binder.steps import Awaits
 from kai_cp.workloads.scaling import APP
 from tests.kai_cp.kube.binder.conftest import (
@@ -235,6 +236,12 @@ def test_an_annotation_deletes_nothing_of_others(
     until(lambda: made.binder.idle)
     assert server.get(r.PODS, "other", "victim") is not None
     assert not server.requests("DELETE", "other")
+
+
+def test_a_long_annotation_is_not_remembered() -> None:
+    """Ten thousand pods may be, also after they are gone."""
+    item = fraction("p", **{names.SHARED_GPU_CONFIG: "x" * 200_000})
+    assert len(_configs_of(item)) < 400
 
 
 def test_a_pod_of_whole_gpus_keeps_nobodys_gpu_reserved(server: StubServer, setup: Any) -> None:
