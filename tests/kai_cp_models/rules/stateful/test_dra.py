@@ -897,7 +897,7 @@ def test_devices_that_look_alike_are_evaluated_once() -> None:
 def test_where_nothing_is_decided_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     found = cluster([pod("p")], TWO, [demanding("a", "bad", 4)])
     monkeypatch.setattr(cel, "_evaluate", None)
-    monkeypatch.setattr(cel, "_compiled", None)
+    monkeypatch.setattr(cel, "_read", None)
     assert (
         enriched(replace(found, extras=found.extras.having(JUDGING, Judging(judged=False)))).set_aside == ()
     )

@@ -8,6 +8,7 @@ devices that differ in their UUID alone are evaluated once. Work is counted in s
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
@@ -23,6 +24,12 @@ _MOST_VERDICTS: Final = 65_536
 _V = TypeVar("_V")
 
 _Item = tuple[tuple[str, str], _V]
+MOST_CHARACTERS: Final = 100_000
+"""Of the expressions whose programs are kept. A character takes up to 1.4 KiB there, and one claim may have a
+hundred thousand of them.
+"""
+PROGRAMS: Final[OrderedDict[str, Any]] = OrderedDict()
+"""By expression; the one that was used last at the end."""
 _VERDICTS: Final[dict[tuple[str, DeviceView], CelVerdict]] = {}
 """Results by expression and by what it can see of the device: a result depends on nothing else."""
 
@@ -37,15 +44,14 @@ class CelVerdict(NamedTuple):
     over: bool = False
 
 
-class _Compiled(NamedTuple):
-    program: Any
+class _Read(NamedTuple):
     names: frozenset[str] | None
     problem: str
 
 
 def problem(expression: str) -> str:
     """Why kai-cp cannot evaluate the expression, which Kubernetes may; "" if it can."""
-    return _compiled(expression).problem
+    return _read(expression).problem
 
 
 def matches(expression: str, device: DeviceView) -> bool:
@@ -55,7 +61,7 @@ def matches(expression: str, device: DeviceView) -> bool:
 
 def names(expression: str) -> frozenset[str] | None:
     """Names of the attributes and capacities that the expression reads; None: it may read any."""
-    return _compiled(expression).names
+    return _read(expression).names
 
 
 def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
@@ -91,7 +97,7 @@ def _evaluate(expression: str, device: DeviceView, most_steps: int) -> CelVerdic
     from kai_cp_models.rules.stateful.dra.metered import Meter, OverBudget
     from kai_cp_models.rules.stateful.dra.values import as_cel
 
-    program = _compiled(expression).program
+    program = _program(expression)
     meter = Meter(most_steps)
     if program is None:
         return CelVerdict(holds=False, steps=0)
@@ -115,7 +121,7 @@ def _evaluate(expression: str, device: DeviceView, most_steps: int) -> CelVerdic
 
 
 @lru_cache(maxsize=4096)
-def _compiled(expression: str) -> _Compiled:
+def _read(expression: str) -> _Read:
     from kai_cp_models.rules.stateful.dra import language, seen
 
     shown = expression if len(expression) <= 200 else f"{expression[:200]}…"
@@ -124,9 +130,30 @@ def _compiled(expression: str) -> _Compiled:
             raise language.Unsupported(f"it is longer than {LONGEST} characters")
         tree = language.parsed(expression)
     except language.Unsupported as error:
-        return _Compiled(None, frozenset(), f"kai-cp cannot evaluate the selector {shown!r}: {error}")
-    program = _environment().program(tree, functions=language.functions())
-    return _Compiled(program, seen.names_read(tree), "")
+        return _Read(frozenset(), f"kai-cp cannot evaluate the selector {shown!r}: {error}")
+    _keep(expression, tree)
+    return _Read(seen.names_read(tree), "")
+
+
+def _program(expression: str) -> Any:
+    """What evaluates the expression; None if nothing can."""
+    from kai_cp_models.rules.stateful.dra import language
+
+    if _read(expression).problem:
+        return None
+    if expression not in PROGRAMS:
+        return _keep(expression, language.parsed(expression))
+    PROGRAMS.move_to_end(expression)
+    return PROGRAMS[expression]
+
+
+def _keep(expression: str, tree: Any) -> Any:
+    from kai_cp_models.rules.stateful.dra import language
+
+    program = PROGRAMS[expression] = _environment().program(tree, functions=language.functions())
+    while len(PROGRAMS) > 1 and sum(map(len, PROGRAMS)) > MOST_CHARACTERS:
+        PROGRAMS.popitem(last=False)
+    return program
 
 
 @lru_cache(maxsize=1)
