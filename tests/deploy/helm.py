@@ -20,7 +20,7 @@ INSTEAD_OF_KAI: Object = {
     "reservation": {"createServiceAccount": True},
     "controllers": {
         "enabled": list(get_args(ControllerName)),
-        "defaultPriorities": {"configMap": "by-kind", "namespace": "kai-defaults"},
+        "defaultPriorities": {"configMap": "by-kind"},
     },
     "admission": {"enabled": True},
     "rbac": {"crdInstaller": True},

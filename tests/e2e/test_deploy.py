@@ -30,7 +30,7 @@ SCOPES = {
     "system": "kai-scheduler",
     "reservation": "kai-resource-reservation",
     "scaling": "kai-scale-adjust",
-    "defaults": "kai-defaults",
+    "defaults": "kai-scheduler",
 }
 OPERATOR = ("servicemonitors ServiceMonitor", "prometheusrules PrometheusRule")
 Object = dict[str, Any]
@@ -45,7 +45,7 @@ def plane(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
         patch.setenv("KUBEBUILDER_ASSETS", str(assets))
         with ControlPlane(binary, nodes=False) as made:
             # The chart makes no namespaces, because KAI may own them.
-            for name in SCOPES.values():
+            for name in set(SCOPES.values()):
                 kubectl(made, "create", "namespace", name)
             yield made
 
