@@ -3,8 +3,8 @@
 Triggers are tested in the order of their first places, as the evictions of an action come before all of its
 places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
 take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
-takes nothing and only uses what is left over needs no right to reclaim, nor does a trigger for pods beyond
-its batch (5.3). A moved victim is not a loss, unless
+takes nothing and only uses what is left over needs no right to reclaim. What a group gets beyond its batch
+(5.3) needs none either, and comes after all triggers. A moved victim is not a loss, unless
 ``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass in which
 each pod group gives up its surplus before its core (5.4). As totals only fall, that holds if and only if
 there is a pod group whose last unit passes the tests as the last one of all. Promised places that reclaim
@@ -112,7 +112,7 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
     claims, left_over = list[Trigger](), list[Trigger]()
     for name, pods in sorted(gets.items(), key=lambda item: turns.get(item[0], -1)):
         if (group := groups[name]).queue in leaves:
-            batch = _batch(world, group, pods) if name in named else pods
+            batch = _batch(world, group, pods)
             claims.append(Trigger(group, batch, taken.get(name, {}), moves.get(name, ()), name in named))
             left_over.append(Trigger(group, [pod for pod in pods if pod not in batch], {}, (), False))
     return claims + left_over

@@ -83,3 +83,25 @@ def test_an_optional_subgroup_is_reclaimed_for_as_a_whole(share: int, fault: boo
     faults = judged(snapshot, *evictions, *(nominate(f"t-{i}", action="reclaim") for i in (1, 2)))
     assert named(faults, "reclaim", "may not reclaim") is fault
     assert bool(faults) is fault
+
+
+@pytest.mark.parametrize(("share", "fault"), [(6, False), (5, True)])
+def test_pods_that_a_group_gets_beyond_its_batch_come_after_all_triggers(share: int, fault: bool) -> None:
+    """u of queue a runs 1 GPU and gets three more before t, the trigger, gets 4. Only the first of the three
+    is its batch (5.3). So a holds 2 when t takes 4; the other two use what is left over."""
+    queues = [
+        queue("a", quota=Shares(-1, -1, share), weight=_NONE),
+        queue("b", quota=Shares(-1, -1, 0), weight=_NONE),
+    ]
+    members = [
+        pod("u-0", "n2"),
+        *(pod(f"u-{i}") for i in (1, 2, 3)),
+        pod("t-0", spec=spec(4)),
+        pod("v-0", "n1", spec=spec(8)),
+    ]
+    groups = [group("u", queue="a"), group("t", queue="a"), group("v", queue="b")]
+    snapshot = cluster(members, groups, [node("n1", 8), node("n2", 1)], queues)
+    places = [nominate(name, action="reclaim") for name in ("u-1", "u-2", "u-3", "t-0")]
+    faults = judged(snapshot, evict("v-0", "reclaim", "t"), *places)
+    assert named(faults, "reclaim", "pod group ns/t of queue a may not reclaim") is fault
+    assert bool(faults) is fault
