@@ -5,9 +5,9 @@ their queue, which has no right to any victim there, then this other group gets 
 more: where the victim would run on if it were not served, it waits. So the same plan without the group and
 without the eviction may not be one that breaks no rule.
 
-In other queues the order depends on shares, so what comes first is not judged there, nor what reclaim gives
-a place, which has rights and victims of its own. No pod moves for what an earlier action bound: that place
-was idle before anything left.
+In other queues the order depends on shares, so what comes first is not judged there, nor what reclaim gives a
+place, which has rights and victims of its own. Once reclaim has evicted, what allocate gave stays. No pod
+moves for what an earlier action bound: that place was idle before anything left.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ def _served_in_vain(world: PlannedCluster, victim: PodGroup, least: float) -> It
     evicted = [p for p in world.evicted_of(victim) if world.evictions[p.key].action == "preempt"]
     triggers = {key for pod in evicted for key in world.evictions[pod.key].triggers}
     only_moves = all(pod.key in world.moved for pod in evicted)
+    # Preempt takes back no place on which reclaim counted (formulation 1.5).
+    reclaimed = any(one.action == "reclaim" for one in world.evictions.values())
+    stay = ("reclaim", "allocate") if reclaimed and world.earlier("reclaim", "preempt") else ("reclaim",)
     for home in dict.fromkeys(pod.node or "" for pod in evicted):
         others = tuple(
             dict.fromkeys(
                 group.key
                 for resident in world.arriving(home)
                 if resident.pod.key in world.added
-                and world.placed[resident.pod.key].action != "reclaim"
+                and world.placed[resident.pod.key].action not in stay
                 and (group := world.group_of(resident.pod)) is not None
                 and group.priority <= least
                 and _comes_last(world, group, triggers - {group.key})

@@ -9,6 +9,7 @@ import pytest
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import PodStatus
 from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import Shares
 from tests.support.worlds import (
     bind,
     cluster,
@@ -166,3 +167,32 @@ def test_nothing_moves_for_a_place_that_was_idle(served: ActionName, moves: bool
     faults = judged(snapshot, *decisions)
     assert named(faults, "rights", "ns/r-0", "ns/u") is fault
     assert bool(faults) is fault
+
+
+@pytest.mark.parametrize("reclaimed", [True, False])
+def test_preempt_takes_back_no_place_on_which_reclaim_counted(reclaimed: bool) -> None:
+    """Allocate gives u the half of n2 that empties by itself, so v leaves the other half for t. Preempt could
+    take the place back from u instead, but not once reclaim has evicted x for y."""
+    half = spec(4)
+    running = [
+        pod("v-0", "n2", spec=half),
+        pod("r-0", "n2", spec=half, status=PodStatus.RELEASING),
+        pod("x-0", "n1", spec=spec(8)),
+    ]
+    waiting = [pod("t-0", spec=half), pod("u-0", spec=half), pod("y-0", spec=spec(8))]
+    groups = [
+        *(group(name, priority=priority) for name, priority in (("v", 10), ("t", 90), ("u", 5))),
+        group("x", queue="rich"),
+        group("y", queue="poor"),
+    ]
+    queues = [queue(), queue("rich", quota=Shares(-1, -1, 0)), queue("poor", quota=Shares(-1, -1, 8))]
+    reclaim = (evict("x-0", "reclaim", "y"), nominate("y-0", "n1", "reclaim"))
+    faults = judged(
+        cluster([*running, *waiting], groups, [node(), node("n2")], queues),
+        nominate("u-0", "n2"),
+        *(reclaim if reclaimed else ()),
+        evict("v-0", "preempt", "t", node="n2"),
+        nominate("t-0", "n2", "preempt"),
+    )
+    assert named(faults, "rights", "ns/v-0", "ns/u") is not reclaimed
+    assert bool(faults) is not reclaimed
