@@ -278,8 +278,8 @@ class _Told:
 
     def finished(self, ledger: Ledger) -> Iterator[StageResult]:
         """The stages with the values of the plan that led to ``ledger``: what is left over, or what a later
-        action frees, may give lost pods places after all. A goal that this changes is not proved, nor are
-        those after it.
+        action frees, may give lost pods places after all. A goal that this changes is proved only where it
+        is 0 then, as are those after it.
         """
         plan, alike = self.disruption(ledger), True
         costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in self.goals))
@@ -287,7 +287,9 @@ class _Told:
             value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
             alike &= value == stage.objective
             bound = stage.bound if alike else 0.0
-            yield replace(stage, objective=value, bound=bound, proved=alike and stage.proved)
+            # Nothing is less than a bound.
+            proved = value == bound or (alike and stage.proved)
+            yield replace(stage, objective=value, bound=bound, proved=proved)
 
 
 def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], seconds: float) -> None:
