@@ -214,7 +214,7 @@ class _Engine:
                 bound=stage.objective - unproved,
                 gap=unproved / max(1.0, stage.objective),
             )
-        told = list(self._cycle.told())
+        told = list(self._cycle.told()) if self._short else ()
         proved = {stage.action for stage in told} - {one.action for one in told if one.gap}
         spent = (step for step in self._short if step not in proved)
         stages += [Stage(step, "", "FEASIBLE", gap=1.0, kind=SPENT) for step in spent]
