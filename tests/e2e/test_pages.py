@@ -36,7 +36,7 @@ PAGES = ("deploy/README.md", "deploy/chart/kai-cp/README.md", "docs/observe-to-e
 LIVE = ("docs/looking.md", "docs/my-job-is-pending.md", "docs/explain-and-what-if.md")
 """Pages with questions to a running scheduler; tests/docs/test_commands.py runs their commands on files."""
 INSTALL = f"helm install {NAME} deploy/chart/kai-cp -n {NAME} --create-namespace"
-ELSEWHERE = ("docker build",)
+ELSEWHERE = ("docker ",)
 """Commands that cannot run on a machine without a container daemon."""
 WRAPPER = """#!/bin/bash
 for word in "$@"; do

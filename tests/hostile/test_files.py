@@ -303,6 +303,7 @@ def test_deadlines_nest_and_the_shorter_holds() -> None:
                 inner(*one)
             time.sleep(60)
 
+    limit = signal.getitimer(signal.ITIMER_REAL)[0]  # Of the test, where tests have one.
     with pytest.raises(files.TooLate, match="outer"):
         outer(0.05, (60, 60))
     with pytest.raises(files.TooLate, match="inner"):
@@ -310,7 +311,8 @@ def test_deadlines_nest_and_the_shorter_holds() -> None:
     with files.within(600, "outer"):
         inner(300, 0)
         assert 300 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    left = signal.getitimer(signal.ITIMER_REAL)[0]
+    assert left > 600 if limit else left == 0
 
 
 def test_a_deadline_that_could_not_hold_is_refused() -> None:
