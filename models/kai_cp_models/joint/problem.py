@@ -152,7 +152,8 @@ class EvictionUnit:
 
 
 def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
-    """The running pods of a unit in the order in which they move, where some of them do.
+    """The pods of a unit in the order in which they move, where some of them do; also those that only got a
+    place in this cycle, so that of plans that differ in nothing else one is the best.
 
     The next pod comes from the subgroup that is last in the order of 3.6 once the pod is gone: the one that
     keeps the largest part of its minimum. So a pod of several workers moves before a role that has one pod
@@ -161,11 +162,11 @@ def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
     minimum = {leaf.name: max(leaf.minimum, 1) for leaf in unit.group.root.leaves()}
     before = Counter[str]()
     kept: dict[PodKey, tuple[float, str]] = {}
-    for pod in unit.running:
+    for pod in unit.pods:
         name = pod.subgroup or "default"
         kept[pod.key] = before[name] / minimum[name], name
         before[name] += 1
-    return sorted(unit.running, key=lambda pod: kept[pod.key], reverse=True)
+    return sorted(unit.pods, key=lambda pod: kept[pod.key], reverse=True)
 
 
 Place: TypeAlias = tuple[int, tuple[str, ...]]
