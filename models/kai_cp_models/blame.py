@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,14 +67,9 @@ def breaking(
         found = list(dict.fromkeys(key for key in groups if key is not None))
         if len(found) < 2 or not mended_without(found):
             return found
-        lawful, broken = 0, len(found)
-        while broken - lawful > 1:
-            middle = (lawful + broken) // 2
-            if mended_without(found[middle:]):
-                lawful = middle
-            else:
-                broken = middle
-        return [found[lawful]]
+        # The plan is lawful without all of them, and no longer without those that come after this one.
+        last = bisect_left(range(1, len(found)), True, key=lambda first: not mended_without(found[first:]))
+        return [found[last]]
 
     pods, groups = {key for one in faults for key in one.pods}, {key for one in faults for key in one.groups}
     for part in (served, new):

@@ -140,7 +140,7 @@ class AdmissionPass:
         if start_elsewhere(self.cycle.ledger, ask) and ask.pods[0].key in admission.base.held:
             self.admission = admission.beside(admission.base.without(ask.pods), [*admission.asks, ask])
 
-    def stay(self) -> None:
+    def keep_promised(self) -> None:
         """What keeps groups from the places that they are promised stays there, and leaves for no other."""
         ledger, admission = self.cycle.ledger, self.admission
         free = [a for a in admission.asks if self.missed.isdisjoint(map(ledger.nominated_to, a.pods))]
@@ -212,7 +212,7 @@ def allocate(
         run.line_up(cycle.ledger.copy())
         run.serve(partial(_admit, run), promised=True)
         if run.missed:
-            run.stay()
+            run.keep_promised()
     else:
         run = resumed.proved(cycle)
     first: AdmissionPass | None = None

@@ -17,7 +17,7 @@ from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, bound
+from kai_cp_models.placement import Placer, start_elsewhere
 from kai_cp_models.plan import Reservation
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.refusal import Refusal
@@ -116,8 +116,7 @@ class Walk(AdmissionPass):
 
     def start_elsewhere(self, ask: Ask) -> None:
         """So start it; all others are served beside it there."""
-        super().start_elsewhere(ask)
-        if bound(self.ledger, ask.pods):
+        if start_elsewhere(self.ledger, ask):
             self.stay()
 
     def started(self, ask: Ask) -> None:
