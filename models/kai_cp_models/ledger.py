@@ -326,8 +326,7 @@ class Ledger:
         """The same for one node."""
         if self.rules:
             return bool(self.fits(pod, now=now)[node])
-        view = self.view(pod)
-        return bool((view.now if now else view.later)[node])
+        return (self._views.get(pod.spec) or self.view(pod)).takes(self, node, now=now)
 
     def own_devices_free(self, pod: Pod) -> bool:
         """Whether an evicted share fits its devices: those that all others leave count as whole GPUs."""

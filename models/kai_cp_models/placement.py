@@ -215,9 +215,10 @@ class Placer:
     def _best(self, ledger: Ledger, pod: Pod, area: _Area) -> tuple[int, bool]:
         """The node for the pod, and whether the pod fits what is idle there; -1: it fits no node."""
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
+        if self.only == "nominated":
+            return self._nominated(ledger, pod, within, area.score)
         if self.only is not None:
-            named = np.arange(len(ledger.free)) == ledger.nominated_to(pod)
-            able = named if self.only == "nominated" else ledger.fits(pod, now=True)
+            able = ledger.fits(pod, now=True)
             within = able if within is None else within & able
         fabric, ranked = self._to_fill(ledger, pod, area), area.score is None
         if ranked and fabric is None and (best := ledger.best(pod, within)) is not None:
@@ -251,9 +252,20 @@ class Placer:
         node = int(np.argmax(np.where(fitting, value, -np.inf)))
         return node, bool(now[node])
 
+    def _nominated(
+        self, ledger: Ledger, pod: Pod, within: Mask | None, score: Floats | None
+    ) -> tuple[int, bool]:
+        """The same where only the node counts that the pod is nominated to."""
+        node = ledger.nominated_to(pod)
+        if node < 0 or not (within is None or within[node]) or (score is not None and np.isnan(score[node])):
+            return -1, False
+        if not ledger.fits_on(pod, node, now=False) or not self._affords(ledger, pod, node):
+            return -1, False
+        return node, ledger.fits_on(pod, node, now=True)
+
     def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
         """The fabric where the pod is one of a gang that fills one place before the next."""
-        one = len(self.gang.pods) < 2 or not pod.spec.requests[GPU] or self.only == "nominated"
+        one = len(self.gang.pods) < 2 or not pod.spec.requests[GPU]
         fabric = None if one else ledger.fixed.close_fabric
         return fabric if fabric and fabric.closest < min(area.scale, len(fabric.scales)) else None
 
@@ -273,10 +285,16 @@ class Placer:
         memories = ledger.fixed.table.gpu_memory_mib
         for memory in np.unique(memories[fitting]):
             same = memories == memory
-            node, lending = int(np.argmax(same & fitting)), not self.pipeline_only
-            charge = ledger.fixed.charge(pod, node)
-            if ledger.over_quota(self.gang.group, (pod,), charge, lending=lending) is not None:
+            if not self._affords(ledger, pod, int(np.argmax(same & fitting))):
                 fitting &= ~same
+
+    def _affords(self, ledger: Ledger, pod: Pod, node: int) -> bool:
+        """Whether limit and quota permit the exact charge of the pod on the node (3.7), if it asks for memory
+        of a GPU; others are charged the same on every node."""
+        if pod.spec.gpu.kind is not GpuKind.MEMORY:
+            return True
+        charge, lending = ledger.fixed.charge(pod, node), not self.pipeline_only
+        return ledger.over_quota(self.gang.group, (pod,), charge, lending=lending) is None
 
     def start_together(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
         """Nominate these pods of the gang if it has promised places and too few solid ones to start (4.2)."""
