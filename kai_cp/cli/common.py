@@ -229,12 +229,12 @@ def snapshot_or_exit(
             snapshot, digest = read(source.path, now=now, settings=settings, usage=usage)
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
-    if not snapshot.nodes or not snapshot.pods:
-        complain(f"{source.path}: {empty_world(len(snapshot.nodes), len(snapshot.pods))}")
+    warn_if_empty(source.path, len(snapshot.nodes), len(snapshot.pods))
     return snapshot, source.name, digest
 
 
-def empty_world(nodes: int, pods: int) -> str:
-    """The warning about a snapshot without nodes or pods, which is most likely the wrong file."""
+def warn_if_empty(path: str, nodes: int, pods: int) -> None:
+    """Say on standard error that a snapshot without nodes or pods is most likely the wrong file."""
     missing = [word for word, count in (("nodes", nodes), ("pods", pods)) if not count]
-    return f"the snapshot has no {' and no '.join(missing)}; is it the right one?"
+    if missing:
+        complain(f"{path}: the snapshot has no {' and no '.join(missing)}; is it the right one?")

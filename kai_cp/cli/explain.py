@@ -20,6 +20,7 @@ from kai_cp.cli.common import (
     settings_or_exit,
     source_or_exit,
     usage_or_exit,
+    warn_if_empty,
 )
 from kai_cp.cli.help import HelpfulCommand
 from kai_cp.cli.options import (
@@ -156,6 +157,9 @@ def raw_or_exit(
 
     source = source_or_exit(argument)
     loaded = loaded_or_exit(source.path, settings)
+    objects = loaded.raw.get("rawObjects")
+    if isinstance(objects, dict):
+        warn_if_empty(source.path, len(objects.get("nodes") or ()), len(objects.get("pods") or ()))
     return source.name, loaded.raw, loaded.sha256, as_of(source.path, loaded.raw) if now is None else now
 
 

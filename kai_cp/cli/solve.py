@@ -18,13 +18,13 @@ from kai_cp.cli.common import (
     OFFLINE,
     WRONG_USAGE,
     complain,
-    empty_world,
     fail,
     instant_or_exit,
     part_or_exit,
     selected_or_exit,
     settings_or_exit,
     usage_or_exit,
+    warn_if_empty,
 )
 from kai_cp.cli.options import (
     SEARCH,
@@ -257,8 +257,8 @@ def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Sel
     for result in results:
         document = None if result.document is None else orjson.loads(result.document)
         cluster = document["cluster"] if document is not None else {}
-        if cluster and not (cluster["nodes"] and cluster["pods"]):
-            complain(f"{result.source.path}: {empty_world(cluster['nodes'], cluster['pods'])}")
+        if cluster:
+            warn_if_empty(result.source.path, cluster["nodes"], cluster["pods"])
         if document is not None:
             selected_or_exit(selection, document, result.source.name, alone=len(results) == 1)
         rows.append((result, None if document is None else selection.of(document)))

@@ -115,9 +115,11 @@ def fixes_of(
         left = wall(trials, kind)
         limit = _limit_in_the_way(trials, kind)
         if left is not None:
-            result.add(kind, None, f"{words(left)} would still block it")
+            result.add(kind, None, f"it does not help against: {words(left)}")
         elif limit is not None:
-            result.add(kind, None, f"{words(limit)} would still block it while others keep what they get")
+            result.add(
+                kind, None, f"while others keep what they get, it does not help against: {words(limit)}"
+            )
         elif kind == "wait":
             result.add(kind, _wait(trials, start), start.because if start.tried else _NOT_TRIED)
         else:

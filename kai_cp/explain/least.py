@@ -205,7 +205,7 @@ class Least:
             blocking = blocking_of(situation, trials.snapshot.group_by_key[key])
             left = wall(Trials(trials.cycles, trials.base, key, blocking), kind)
             if left is not None:
-                because = f"no amount helps: {words(left)} would still block {key}"
+                because = f"no amount helps {key} against: {words(left)}"
                 return self._document(None, (), "proved", because=because)
         return self._document(None, (), "not proved", because=because)
 

@@ -30,6 +30,40 @@ from kai_cp_models.shown import amount, quantity, share
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _NOTHING: Final[Mapping[str, str]] = {}
+RULES: Final = {
+    "queue": "its queue",
+    "readiness": "its readiness",
+    "backoff": "its pause",
+    "dependency": "what its pods refer to",
+    "selector": "node selectors",
+    "taint": "taints",
+    "node-condition": "node conditions",
+    "gpu-kind": "its kind of GPU",
+    "worker": "the labels of GPU and CPU workers",
+    "room": "free {}",
+    "fragmentation": "each pod on one node",
+    "topology": "its topology level",
+    "affinity": "pod affinity",
+    "ports": "host ports",
+    "volumes": "volumes",
+    "dra": "resource claims",
+    "numa": "NUMA nodes",
+    "spread": "topology spread",
+    "limit": "the limit of {}",
+    "kind-limit": "the queue's limit of its kinds of GPU",
+    "quota": "the quota of {}",
+    "priority": "priority",
+    "non-preemptible": "pods that cannot be preempted",
+    "fair-share": "fair shares",
+    "min-runtime": "minimum runtimes",
+    "pdb": "PodDisruptionBudgets",
+    "delay": "its wait before it may evict",
+    "action": "{} off",
+    "consolidation": "the most pod groups that may move",
+    "order": "the groups ahead of it",
+}
+"""The rules that explanations name, in words; ``{}`` is the rule's subject."""
+_SHOWN_AS: Final = {"gpu": "GPUs", "cpu": "CPUs", "pods": "pod slots"}
 _KEPT: Final = {
     "priority": "nothing that runs in its queue has a lower priority",
     "non-preemptible": "what runs there cannot be preempted",
@@ -63,9 +97,15 @@ _OTHERS: Final = (
 )
 
 
+def rule_words(family: str) -> str:
+    """A rule in words, from its name in documents."""
+    kind, _, subject = family.partition(":")
+    return RULES[kind].format(_SHOWN_AS.get(subject, subject))
+
+
 def words(families: Families) -> str:
     """A blocking set in words."""
-    return " + ".join(ordered(families))
+    return ", ".join(map(rule_words, ordered(families)))
 
 
 def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, found: Blocking) -> str:
@@ -90,7 +130,7 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         batch = situation.batch(group.key)
         pods = len(batch.all_pods) if batch is not None else 0
         what = f"its {pods} pods" if pods > 1 else "its next pod"
-        return f"no placement of {what} keeps {words(first)}; {_victims(first)}"
+        return f"no placement of {what} is possible with: {words(first)}; {_victims(first)}"
     more = "" if found.complete else "other sets of rules may block it, too"
     kept = _OTHERS if stays and _beside_others(situation, group, first) else ""
     exact = {}

@@ -67,7 +67,7 @@ class Starts:
         count = self._open_ends
         group = self._base.snapshot.group_by_key[key]
         if stay := lasting(self._base.situation, group, blocking.sets):
-            why = f"waiting for other jobs does not help: {words(stay[0])} would still block it"
+            why = f"waiting for other jobs does not help against: {words(stay[0])}"
             return Start(None, count, why)
         events = sorted([*self._ending, *self._protections(key)])
         for when in sorted({at for at, _ in events}):

@@ -6,46 +6,13 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, Final
 
+from kai_cp.explain.sentences import rule_words
 from kai_cp.json_types import Json
 from kai_cp.report.headline import cut_words
 from kai_cp_models.pods import UNLIMITED
 
 WIDTH: Final = 80
 _LABEL: Final = 9
-RULES: Final = {
-    "queue": "its queue",
-    "readiness": "its readiness",
-    "backoff": "its pause",
-    "dependency": "what its pods refer to",
-    "selector": "node selectors",
-    "taint": "taints",
-    "node-condition": "node conditions",
-    "gpu-kind": "its kind of GPU",
-    "worker": "the labels of GPU and CPU workers",
-    "room": "free {}",
-    "fragmentation": "each pod on one node",
-    "topology": "its topology level",
-    "affinity": "pod affinity",
-    "ports": "host ports",
-    "volumes": "volumes",
-    "dra": "resource claims",
-    "numa": "NUMA nodes",
-    "spread": "topology spread",
-    "limit": "the limit of {}",
-    "kind-limit": "the queue's limit of its kinds of GPU",
-    "quota": "the quota of {}",
-    "priority": "priority",
-    "non-preemptible": "pods that cannot be preempted",
-    "fair-share": "fair shares",
-    "min-runtime": "minimum runtimes",
-    "pdb": "PodDisruptionBudgets",
-    "delay": "its wait before it may evict",
-    "action": "{} off",
-    "consolidation": "the most pod groups that may move",
-    "order": "the groups ahead of it",
-}
-"""The rules that explanations name, in words; ``{}`` is the rule's subject."""
-_UNITS: Final = {"gpu": "GPUs", "cpu": "CPUs", "pods": "pod slots"}
 
 
 def lines(entry: Json) -> list[str]:
@@ -109,19 +76,13 @@ def _proof(entry: Json) -> str:
         return "none: no plan was found, and nothing proves that there is none"
     if not entry["blocking"]:
         return "by the cycle; there was no time to find out which rules block it"
-    sets = "; nor with: ".join(", ".join(map(_rule, one)) for one in entry["blocking"])
+    sets = "; nor with: ".join(", ".join(map(rule_words, one)) for one in entry["blocking"])
     words = f"no plan is possible with: {sets}"
     if not entry["minimal"]:
         words += " (perhaps not all of them are needed)"
     if others := entry["notInvolved"]:
-        words += f"; not involved: {', '.join(map(_rule, others))}"
+        words += f"; not involved: {', '.join(map(rule_words, others))}"
     return words
-
-
-def _rule(family: str) -> str:
-    """A rule in words, from its name in documents."""
-    kind, _, subject = family.partition(":")
-    return RULES[kind].format(_UNITS.get(subject, subject))
 
 
 def _ahead(entry: Json) -> list[str]:

@@ -409,8 +409,8 @@ class TestSolve:
 
     def test_an_empty_world_is_a_warning(self, tmp_path: Path) -> None:
         (tmp_path / "empty.json").write_text('{"rawObjects": {}}')
-        for command in ("solve", "inspect"):
-            done = run(command, tmp_path / "empty.json")
+        for command, *given in (["solve"], ["inspect"], ["explain", "--all"], ["what-if", "--after", "30m"]):
+            done = run(command, tmp_path / "empty.json", *given)
             assert "the snapshot has no nodes and no pods; is it the right one?" in done.stderr
             assert "empty.json" in done.stderr
 

@@ -121,7 +121,7 @@ def test_no_move_is_tried_for_a_pod_that_no_node_holds() -> None:
     assert ["fragmentation", "room:gpu"] in entry["blocking"]
     assert (entry["fixes"], [one["because"] for one in entry["noFix"]]) == (
         [],
-        ["room:gpu + fragmentation would still block it"],
+        ["it does not help against: free GPUs, each pod on one node"],
     )
 
 
@@ -157,7 +157,8 @@ def test_moves_and_stops_that_leave_a_limit_exceeded_are_not_tried(monkeypatch: 
     assert (entry["reason"], entry["fixes"], tried) == ("OverLimit", [], [])
     assert entry["noFix"][0] == {
         "kind": "move",
-        "because": "limit:q + order would still block it while others keep what they get",
+        "because": "while others keep what they get, it does not help against: "
+        "the limit of q, the groups ahead of it",
     }
 
 

@@ -103,7 +103,7 @@ def test_no_number_of_nodes_is_proved_by_the_rule_that_stays() -> None:
     world = cluster([node("n0", gpus=2)], [pod("x", gpus=2)], queues=[queue("q", limit={"gpu": 1})])
     found = least(world, "nodes:n0", most=3)
     assert (found["amount"], found["proof"]) == (None, "proved")
-    assert found["because"] == "no amount helps: limit:q would still block default/x"
+    assert found["because"] == "no amount helps default/x against: the limit of q"
 
 
 @pytest.mark.parametrize(

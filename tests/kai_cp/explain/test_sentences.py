@@ -123,5 +123,5 @@ def test_idle_nodes_are_not_told_where_no_node_takes_a_pod_and_its_neighbour() -
     pods = [pod("r", "n0", gpus=2), pod("x", gpus=1, **beside("podAffinity", "r"))]
     raw = cluster([node(f"n{i}", gpus=2) for i in range(2)], pods, groups={"r": KEPT})
     entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=()).explain(GroupKey("default", "x"))
-    words = "no placement of its next pod keeps room:gpu + fragmentation + affinity"
+    words = "no placement of its next pod is possible with: free GPUs, each pod on one node, pod affinity"
     assert entry["message"] == f"{words}; impossible on these nodes, whatever ends or is stopped"
