@@ -153,7 +153,8 @@ def _together(choices: Sequence[Sequence[Object]]) -> Iterator[FixCandidate]:
 
 def enable_action(trials: Trials) -> Fix | None:
     """Configure an action that is not configured."""
-    missing = [action for action in EVICTION_ACTIONS if action not in trials.snapshot.policy.actions]
+    serving = ("allocate", *EVICTION_ACTIONS)
+    missing = [action for action in serving if action not in trials.snapshot.policy.actions]
     return trials.first(
         "enable-action",
         "actions",

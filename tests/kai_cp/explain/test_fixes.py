@@ -37,6 +37,14 @@ def test_a_kind_that_is_left_out_is_not_looked_for() -> None:
     assert kinds_with("add-nodes") == ["add-nodes"]
 
 
+def test_allocate_is_switched_on_where_no_action_serves_a_group() -> None:
+    """Where only preempt runs, nothing serves x while a node is free."""
+    raw = cluster([node("n0", gpus=2)], [pod("x", gpus=2)], actions="preempt")
+    settings = Settings(explain=ExplainSettings(fix_order=("enable-action",)))
+    entry = Explainer(Draft(raw, NOW), settings).explain(X)
+    assert [fix["ops"] for fix in entry["fixes"]] == [[{"op": "enable-action", "action": "allocate"}]]
+
+
 def fixes(raw: Object) -> dict[str, Object]:
     """The fixes for x, by kind."""
     entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0).explain(X)
