@@ -28,8 +28,8 @@ _Proposal = tuple[Sequence[Ask], EvictionPlan | NoPlan]
 
 
 def _worth_trying(run: ActionRun) -> bool:
-    """Whether the action may find anything in its time. In a large cluster where almost nothing is idle,
-    none is spent on moves, because the evictions that follow need it.
+    """Whether the search is worth its time. In a large cluster where almost nothing is idle, no time is spent
+    on moves, because the evictions that follow need it.
     """
     cycle, ledger = run.cycle, run.base
     if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
@@ -58,10 +58,10 @@ def admit_all(run: ActionRun) -> None:
 
 
 def _next(run: ActionRun, most_passed: float) -> list[Ask]:
-    """The next triggers in the fair order that holds if each gets its place, as many as are tried together.
+    """The next triggers to try together, in the fair order as it is if each of them gets its place.
 
-    What a certificate refuses beside the admitted ones is refused; what it refuses only beside others of the
-    chunk is looked at again once those have their places. ``most_passed``: how many kinds are at most.
+    A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
+    others of the chunk is passed over until those have their places, at most ``most_passed`` kinds.
     """
     # What a queue loses to others here entitles it only afterwards (``evict._entitle``).
     here, passed = Beside(run), 0
@@ -87,12 +87,12 @@ def _next(run: ActionRun, most_passed: float) -> list[Ask]:
 
 
 def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
-    """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
+    """The plans tried for the chunk beside the admitted triggers, while a later one may be better.
 
-    A plan without a solver; then the joint model with all that is admitted, which serves as many as it can of
-    a few, or all of the chunk, half of it and so on where the fair order ends the admission or many are
-    admitted. Moves beside moves are not sought. Beside many, what the first plan of preempt leaves out waits,
-    as does a single group: a model of all of them costs too much.
+    First come plans without a solver, then those of the joint model with all that is admitted. It serves as
+    many as it can of a few triggers; under reclaim, or beside many, all of the chunk, half of it and so on.
+    Consolidation seeks no moves beside others. Beside many, triggers that the first plan of preempt leaves
+    out wait, and so does a single one: a model of all of them costs too much.
     """
     units = len(run.ranked)
     if not run.begun:
@@ -117,8 +117,8 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
             optional = len(chunk) > 1 and not halving
             result = _in_order(run, attempt(run, chunk, optional=optional))
         yield chunk, result
-        # Fewer may get a place, unless the fair order gives none of them one; that all together have no plan
-        # shows nothing about fewer.
+        # Fewer may get a place, unless the fair order gives a place to none of them. If all together have no
+        # plan, this shows nothing about fewer.
         vain = isinstance(result, EvictionPlan) or (
             result.served == frozenset() and result.why is not NOTHING_SUFFICES
         )
@@ -126,8 +126,8 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
 
 
 def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | NoPlan:
-    """The result. Where victims are chosen anew: none if something is lost only for a further group without a
-    right to it; or if, beyond those of the plan before, one of higher priority is disturbed in its queue.
+    """The result; no plan where victims are chosen anew and the plan takes something only for a further group
+    that has no right to it, or disturbs a further victim of higher priority in that group's queue.
     """
     if not run.anew or isinstance(result, NoPlan):
         return result
@@ -152,8 +152,8 @@ def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | N
 def _better(
     run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan, than: EvictionPlan | NoPlan
 ) -> bool:
-    """Whether the later result is better: it serves the earlier of ``asks``, or the same for less by the
-    goals; of two without a plan, the later one says more.
+    """Whether ``result`` is better: it serves the earlier of ``asks``, or the same ones for less by the
+    goals. Of two results without a plan the later one, which says more.
     """
     if isinstance(result, NoPlan) or isinstance(than, NoPlan):
         return isinstance(than, NoPlan)

@@ -46,11 +46,11 @@ class AdmissionPass:
     unproved: int = field(default=0, init=False)
     """Refusals that carry no proof."""
     over_bounds: Proof | None = field(default=None, init=False)
-    """What shows that limits and quotas refuse a group; None: its queue may hold less with other places."""
+    """The proof that limits and quotas refuse a group; None: with other places its queue may hold less."""
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
     """Why no ask of a kind gets places, until the next batch is admitted."""
     kept: dict[GroupKey, Ask] = field(default_factory=dict, init=False)
-    """What waits for the places that it was promised, and may start elsewhere in its own turn."""
+    """Asks that wait for their promised places, and may start elsewhere in their own turn."""
     missed: set[int] = field(default_factory=set, init=False)
     """Nodes that were promised to groups which do not get them."""
 
@@ -60,7 +60,7 @@ class AdmissionPass:
         return not known or key in self.kept or self.asks[key].kind not in known  # type: ignore[index]
 
     def line_up(self, base: Ledger, apart: Container[GroupKey] = ()) -> None:
-        """Set out to serve all groups but those ``apart``. ``base``: the ledger without their batches."""
+        """Prepare to serve all groups except ``apart``. ``base``: the ledger without their batches."""
         cycle, asks = self.cycle, self.asks
         self.order = line_of(cycle.ledger, {k: ask for k, ask in asks.items() if k not in apart})
         # A group asks for more once its first batch is admitted.
@@ -88,7 +88,7 @@ class AdmissionPass:
     ) -> None:
         """Serve one group after the other until the time has ended.
 
-        ``start``: gives an ask its places, or says why it gets none. ``reserve``: what a refused one gets.
+        ``start``: gives an ask its places, or says why it gets none. ``reserve``: for each refused one.
         ``promised``: serve only those that are promised their places, which come first.
         """
         cycle = self.cycle
@@ -99,7 +99,7 @@ class AdmissionPass:
                 self._push(ask)
                 break
             if key in cycle.left_out:
-                # A joint pass goes on where the greedy one was, with all that waited there.
+                # A joint pass continues from a state of the greedy pass, in which this group waits still.
                 cycle.waiting[key] = cycle.left_out[key]
                 continue
             if not ask.promised and (kept := self.kept.pop(key, None)) is not None:
@@ -113,7 +113,7 @@ class AdmissionPass:
                 if not bound(cycle.ledger, ask.pods):
                     self.kept.setdefault(key, ask)
             elif ask.promised:
-                # What it was promised is taken; it may get other places in its own turn.
+                # Its promised places are taken; it may get other places in its own turn.
                 self.missed.update(map(cycle.ledger.nominated_to, ask.pods))
                 self._push(in_turn(ask))
                 continue
@@ -135,19 +135,19 @@ class AdmissionPass:
         self.unproved += left
 
     def start_elsewhere(self, ask: Ask) -> None:
-        """Start what waits for the places that it is promised wherever it fits now, if it does."""
+        """Start a group that waits for its promised places wherever it fits now, if it fits anywhere."""
         admission = self.admission
         if start_elsewhere(self.cycle.ledger, ask) and ask.pods[0].key in admission.base.held:
             self.admission = admission.beside(admission.base.without(ask.pods), [*admission.asks, ask])
 
     def keep_promised(self) -> None:
-        """What keeps groups from the places that they are promised stays there, and leaves for no other."""
+        """From now on, batches on places that were promised to others stay there for the rest of the pass."""
         ledger, admission = self.cycle.ledger, self.admission
         free = [a for a in admission.asks if self.missed.isdisjoint(map(ledger.nominated_to, a.pods))]
         self.admission = admission.beside(ledger.without([pod for ask in free for pod in ask.pods]), free)
 
     def _go_on(self, ask: Ask) -> None:
-        """What the group of an ask that has places asks for next: its own turn, where those were promised."""
+        """Line up the next ask of a group that got places; after promised places this is its own turn."""
         ledger, key = self.cycle.ledger, ask.group.key
         self.order.use(ledger.book, ask.group.queue)
         more = further(ledger, ask)
@@ -198,7 +198,7 @@ class AdmissionPass:
 def allocate(
     cycle: Cycle, resumed: AdmissionPass | None = None, *, joint: bool = True
 ) -> AdmissionPass | None:
-    """Run the action on the cycle; ``joint`` False is the greedy pass alone.
+    """Run the action on the cycle; ``joint`` False: only the greedy pass.
 
     Returns what the greedy pass had done before its first refusal without a proof; a joint pass is
     ``resumed`` from there. Returns None when every refusal is proved, so that nothing is left to solve.
@@ -207,7 +207,7 @@ def allocate(
     if resumed is None:
         run = AdmissionPass(cycle, waiting_groups(cycle, "allocate"))
         for pod in (pod for shape in {one.kind.shape for one in run.asks.values()} for pod in shape.examples):
-            # All copies of the ledger share what is looked up before they are made.
+            # Copies of the ledger share what was looked up before they were made.
             cycle.ledger.has_room(pod)
         run.line_up(cycle.ledger.copy())
         run.serve(partial(_admit, run), promised=True)
@@ -236,7 +236,7 @@ def allocate(
 
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
-    """Give the ask places, those that it is promised if there are such, or say why it gets none."""
+    """Give the ask its promised places, or any places if none are promised, or say why it gets none."""
     if ask.promised:
         refusal = Placer(ask.gang, only="nominated").place(run.cycle.ledger, ask.batch)
         if refusal is None:

@@ -108,12 +108,12 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
     known, alike, timed = dict[int, Ask](), snapshot.alike, snapshot.extras[TIMES] is not None
     for group in sorted(snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0)):
         number = alike[group.key]
-        # A back-off and a maximum run time are of the group alone.
+        # A back-off or a maximum run time belongs to a single group, whatever else is alike.
         if group.backed_off or timed or number not in known:
             try:
                 one = _waiting(ledger, gangs[group.key], first=True)
             except Exception as problem:
-                # A defect costs the group that it concerns, and no other.
+                # A defect costs only the group that it concerns.
                 logger.exception("pod group %s cannot be read: report this defect with its trace", group.key)
                 words = f"it cannot be read: {type(problem).__name__}: {problem}"
                 one = WaitingGroup(group, Refusal("InternalError", words), None, None)

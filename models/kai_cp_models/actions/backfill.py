@@ -36,7 +36,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
         evicted = _evicted(cycle, gone)
         home = _come_home(cycle, evicted)
         given = _offer(cycle, action, evicted)
-        # What others get takes nothing from anyone.
+        # Groups that lost nothing take only idle capacity, so they change no reclaim.
         returned = home or not given.isdisjoint(evicted)
         beyond = cycle.overreaching(cycle.ledger) if returned else None
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.group.queue])
@@ -53,7 +53,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
 
 
 def _start(cycle: Cycle) -> None:
-    """Bind what was nominated to places that are idle now; what evictions name waits for these."""
+    """Bind nominated pods whose places are idle now; groups that evictions name wait for these."""
     ledger, groups = cycle.ledger, set[GroupKey]()
     for key, held in ledger.held.items():
         group = cycle.snapshot.pod_by_key[key].group

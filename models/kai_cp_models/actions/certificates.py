@@ -38,7 +38,7 @@ class Beside:
     def __init__(self, run: ActionRun) -> None:
         self.run, self.base, self.chunk = run, run.found.ledger, list[Ask]()
         self.book, self._least = run.base.book.copy(), run.base.book.copy()
-        """What queues hold, and what they hold of what cannot be preempted, in the places that cost least."""
+        """What queues hold, and what of it cannot be preempted, in the places that cost least."""
         for ask in run.found.asks:
             self._charge(ask)
 
@@ -54,8 +54,8 @@ class Beside:
         return LeastHeld(firm, firm, {})
 
     def short(self, ask: Ask) -> Refusal | None:
-        """What must suffice for the ask alone, then beside all others with all that may go for one of them
-        (anew, also with what the admitted ones take)."""
+        """Whether capacity is too little for the ask alone, or beside all others, when everything has gone
+        that may go for one of them; where victims are chosen anew, only for the ask alone."""
         run, own, moved = self.run, self.run.counting.asked(ask), not self.run.policy.may_lose
         if run.counting.exceeded(own, own, run.emptied, moved=moved):
             return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE

@@ -1,7 +1,7 @@
 """Reclaim, preempt and consolidation: place waiting groups by evicting or moving others (4.3 to 4.7).
 
-What is decided together, by which rights, and what follows from it; one loop admits (``admit``). Of several
-ways to decide, the best one stands.
+This module decides which groups are decided together, with which rights, and which groups follow from that.
+The loop that admits is in ``admit``. Of several ways to decide, the best one is kept.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _offer(cycle: Cycle, policy: EvictionPolicy) -> None:
 def _never_worse(
     cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask], left: int
 ) -> list[ActionRun]:
-    """Decide these asks and what follows from that; without models where that is better: what these choose
-    may entitle others, which lose more, or leave less over. ``left``: how many parts come after this one.
+    """Decide these asks and those that follow from them; without models where that is better. What models
+    choose may entitle others, so that more is lost or less is left over. ``left``: how many parts follow.
     """
     first = ActionRun(cycle, policy, cycle.ledger, asks)
     # Moves entitle no others.
@@ -85,7 +85,7 @@ def _never_worse(
 
 def _ahead(*both: tuple[Ledger, Sequence[ActionRun]]) -> bool:
     """Whether the first of two ways is better: it admits the first group in the fair order that only one of
-    them serves, or it serves the same for less by the goals. What gets what is left over is not admitted.
+    them serves, or serves the same for less by the goals. A group on left-over capacity is not admitted.
     """
     run = both[0][1][0]
     served = [{k: ask for k, ask in run.asks.items() if ask.pods[0].key in ledger.held} for ledger, _ in both]
@@ -113,7 +113,7 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
         cycle.budget.begin_part(left + len(parts))
         keys = parts.pop(0)
         if runs:
-            # A part before may have served or disturbed these groups.
+            # An earlier part may have served or disturbed these groups.
             waiting, served = waiting_groups(cycle, policy.name), cycle.sequence
             asks = {k: one for k, one in waiting.items() if k in keys and (policy.name, k) not in served}
             run = ActionRun(cycle, policy, cycle.ledger, asks)
@@ -145,7 +145,7 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     """Decide the asks of the run: all together, or some first and the others, which it names, by rights."""
     before, others = run.cycle.waiting.copy(), set[GroupKey]()
     admit_all(run)
-    # Of a plan that is too large it is not asked which units are best lost.
+    # If the plan is too large, it stays open which units are best lost.
     while not run.found.too_large_to_weigh and (
         first := rightful(run.found.asks, run.found.lost, run.takes_of)
     ):
@@ -163,11 +163,11 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
 def rightful(
     asks: Sequence[Ask], lost: Set[int], takes_of: Callable[[Ask], frozenset[int]]
 ) -> frozenset[GroupKey]:
-    """The first asks of a plan for which nothing is lost that only others have a right to (formulation 1.3);
-    none where these are all of them.
+    """The first asks of a plan that are to be decided without the others (formulation 1.3), so that no unit
+    is lost that only the others have a right to; none where these are all asks.
 
     ``lost``: ranks of the lost units. An ask with a right to none of them is left out. So are the first that
-    has a right to fewer than one before it, and all that follow: without it, that one may have taken others.
+    has a right to fewer than an earlier one, and all later ones: without it, that one may take other units.
     """
     rights, kept = dict[frozenset[int], frozenset[int]](), list[GroupKey]()
     for ask in asks if lost else ():
@@ -183,8 +183,8 @@ def rightful(
 
 
 def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
-    """Admit more groups beside what is admitted, those together that may take the same units, which alone may
-    be lost for them."""
+    """Admit further groups beside the admitted ones. Those that may take the same units are decided together;
+    besides units that are disturbed already, only these may be lost for them."""
     alike: dict[frozenset[int], dict[GroupKey, Ask]] = {}
     for ask in sorted((run.asks[key] for key in keys), key=attrgetter("entry")):
         alike.setdefault(run.takes_of(ask), {})[ask.group.key] = ask
@@ -196,8 +196,8 @@ def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
 def _parts(
     cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Ask]
 ) -> list[Mapping[GroupKey, Ask]]:
-    """The waiting groups that are decided together: under preempt those of a queue, as what it loses goes to
-    its own triggers, even if another queue comes first in the fair order (4.5).
+    """The waiting groups in the parts that are decided together: under preempt one part for each queue, whose
+    losses go to its own triggers, even if another queue comes first in the fair order (4.5).
     """
     if not policy.own_queue:
         return [waiting] if waiting else []
@@ -213,8 +213,8 @@ def _parts(
 
 
 def _entitle(run: ActionRun) -> None:
-    """Go on with the groups that the admitted ones may entitle, as KAI tests each on the totals that those
-    before it left (4.4): of few units, the victims of the admitted groups are chosen anew with each of them.
+    """Continue with groups that the admitted ones may entitle, as KAI tests each group on the totals that
+    earlier ones left (4.4). Among few units only, as each of them has all victims chosen anew.
     """
     if run.policy.by_share and run.found.asks and len(run.ranked) <= LIMITS.open_units:
         beyond = _over_share(run, run.book)
@@ -260,7 +260,7 @@ def _commit(run: ActionRun) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a run decided, to be told without its ledgers."""
+    """What a run decided, as the stages need it; it keeps no ledger of the run."""
 
     stages: Sequence[StageResult]
     searched: bool
@@ -269,7 +269,7 @@ class _Told:
 
     @staticmethod
     def of(run: ActionRun, ended: Ledger) -> _Told:
-        """``ended``: when the action has ended; what has come home by then is not disturbed by it."""
+        """``ended``: the ledger at the end of the action, which disturbed no pod that is home by then."""
         found, away = run.found, run.taken(ended).keys()
         taken = {key: place for key, place in run.taken(found.ledger).items() if key in away}
         plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, step_milli_gpus=run.step)
@@ -277,9 +277,9 @@ class _Told:
         return _Told(found.stages, found.variables > 0, goals, plan)
 
     def finished(self, ledger: Ledger) -> Iterator[StageResult]:
-        """The stages with the values of the plan that led to ``ledger``: what is left over, or what a later
-        action frees, may give lost pods places after all. A goal that this changes is proved only where it
-        is 0 then, as are those after it.
+        """The stages with the values of the plan that led to ``ledger``. Left-over capacity, or what a later
+        action frees, may give lost pods places after all; a goal that this changes, and those after it, are
+        proved only where they are 0 then.
         """
         plan, alike = self.disruption(ledger), True
         costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in self.goals))
@@ -301,7 +301,7 @@ def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], sec
     count, status = len(refused), _STATUS[not refused]
     values = count, 0.0, min(1.0, count), variables, constraints
     cycle.stages.append(first := Stage(policy.name, "admission", status, *values, seconds))
-    # Values are added unless a run goes on from what another left.
+    # Values are added up unless a run started from what another one left.
     apart = all(run.open_units is None for run in runs)
     complete = apart and all(one.complete for one in found)
     told = [_Told.of(run, cycle.ledger) for run in [run for run in runs if run.found.owners] or runs]
@@ -313,11 +313,11 @@ def _goals(
 ) -> Iterator[Stage]:
     """The stages that follow the ``first`` of an action, with the values of the plan that led to ``ledger``.
 
-    ``apart``: whether no run went on from what another left. ``complete``: see ``EvictionPlan``.
+    ``apart``: whether no run started from what another one left. ``complete``: see ``EvictionPlan``.
     """
     rows, parts = dict[str, tuple[float, float, bool]](), [list(one.finished(ledger)) for one in told]
     named = [{stage.name for stage in stages} for stages in parts]
-    # What a run that pursued all goals does not name is 0 there, as lost work at a priority that it lacks.
+    # A goal that such a run does not name, such as lost work at a priority that it lacks, is 0 there.
     pursued = complete and all(one.searched for one in told)
     for stage in chain.from_iterable(parts):
         # A goal that one run did not pursue has no sum.

@@ -70,8 +70,8 @@ class NoPlan:
 def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:
     """Every pod of the units that some trigger takes or moves, with the triggers that its eviction names.
 
-    Named are the triggers that use the freed place; if none does, or under reclaim, all that took the unit.
-    Of several, reclaim and preempt name the first. A move may serve several.
+    It names the triggers that use the freed place; if none does, or under reclaim, all that took the unit.
+    Of several, reclaim and preempt name the first. A move may name several.
     """
     ledger, users = found.ledger, dict[str, list[GroupKey]]()
     for ask in () if policy.by_share else found.asks:

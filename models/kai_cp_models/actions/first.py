@@ -36,31 +36,31 @@ def first_plans(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
         run.plans[named] = [plan for plan in found if plan is not None]
     if len(run.ranked) > LIMITS.weighed_units:
         return run.plans.pop(named)
-    # What is decided goes on in the ledger of its plan.
+    # A run changes the ledger of the plan that it takes over, so it gets a copy.
     return [replace(one, ledger=one.ledger.copy()) for one in run.plans[named]]
 
 
 def _counted(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan | None]:
     """Evict the units that counting selects.
 
-    Where those that may go in turn are too few for all asks of the chunk, they may be enough for the first
-    half, a quarter and so on. Then, or where they serve no ask, all of few units go at once: some of them
-    move instead. Of many, those go that are in the way.
+    If the units that may go in turn are too few for all asks of the chunk, they may be enough for its first
+    half, a quarter and so on. In that case, if there are few units, and always if the opened ones serve no
+    ask, all units leave at once, and some of them move instead. Of many, those in the way leave.
     """
     asks, taken, opening = chunk, run.taken_by(chunk), run.opening(chunk)
     while (units := opening.first_for(asks)) is None and (asks := asks[: len(asks) // 2]):
         opening = run.opening(asks)
     found = [_widened(run, asks, opening, units)]
     if found[0] is None or (len(asks) < len(chunk) and len(taken) <= LIMITS.open_units):
-        # A group that asks for more gives up none of its pods.
+        # A group that asks gives up none of its pods.
         asking, ranked = {ask.group.key for ask in chunk}, map(run.ranked.__getitem__, sorted(taken))
         found.append(_deepened(run, chunk, [unit for unit in ranked if unit.group.key not in asking]))
     return found
 
 
 def _deepened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit]) -> EvictionPlan | None:
-    """Evict the first units; while these serve no ask, those of more that are in the way of one: counting
-    knows neither nodes nor rules, so what it selects may free capacity where no ask can use it.
+    """Evict the first units. If these serve no ask, evict those of more units that are in the way of one:
+    counting knows neither nodes nor rules, so the units it selects may free capacity that no ask can use.
     """
     if (found := _opened(run, chunk, (), units[: LIMITS.open_units])) is not None:
         return found
@@ -70,7 +70,7 @@ def _deepened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit]) -
 
 
 def _depths(budget: Budget, most: int) -> Iterator[int]:
-    """How many units are let go one after the other, as long as the budget has the work for it."""
+    """How many first units to search, deeper each time, as long as the budget has the work for it."""
     depth = LIMITS.open_units
     while depth < most:
         depth *= LIMITS.deepening
@@ -85,8 +85,8 @@ def _depths(budget: Budget, most: int) -> Iterator[int]:
 def _widened(
     run: ActionRun, chunk: Sequence[Ask], opening: Opening, units: list[EvictionUnit] | None
 ) -> EvictionPlan | None:
-    """Evict the units, the first of the opening that may be enough, and then more while that serves more:
-    enough in sum may have no place for a pod.
+    """Evict the units, which are the first of the opening that suffice in sum, then more while that serves
+    more asks: free capacity that suffices in sum may have no place for a pod.
     """
     best: EvictionPlan | None = None
     served, again = list[bool](), list[Ask]()
@@ -104,7 +104,7 @@ def _widened(
             # Counting finds no more units to open.
             break
         if run.policy.own_queue:
-            # Inside a queue losses change no turn: if no missed ask fits now, replaying all serves no more.
+            # Losses change no turn inside a queue: if no missed ask fits now, replaying all serves no more.
             taken = best.disturbed
             more = [unit for unit in units if unit.rank not in taken]
             if not simulate_all(best.ledger, missed, more, run.line, run.cycle.budget.passed).served:
@@ -121,8 +121,8 @@ def _opened(
         found, asks = _simulated(run, asks, ranked)
         if found is not None:
             return _less_moved(run, found)
-        # Some units left for asks that got no place, or that may not have them. Only what the others may take
-        # is opened for these.
+        # Some units left for asks that got no place or had no right to them. Next, only units that the
+        # remaining asks may take are opened.
         ranked = run.opening(asks).first_for(asks, again)
     return None
 
@@ -130,7 +130,7 @@ def _opened(
 def _simulated(
     run: ActionRun, asks: Sequence[Ask], ranked: Sequence[EvictionUnit]
 ) -> tuple[EvictionPlan | None, list[Ask]]:
-    """The plan for the asks that find a place when ``ranked`` go, if it holds; and the asks to go on with."""
+    """The plan for the asks that find a place when ``ranked`` go, if it holds; and the asks to try next."""
     base, cycle = run.base, run.cycle
     simulated = simulate_all(base, asks, ranked, run.line, cycle.budget.passed)
     if simulated.ledger is None:
@@ -138,7 +138,7 @@ def _simulated(
     asks = [ask for ask in asks if ask.group.key in simulated.served]
     plan = run.disruption(simulated.ledger, ranked, asks)
     found = _shown(run, plan, simulated.ledger)
-    # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
+    # A gang may come home in part. The rest is no lost unit, but is taken all the same.
     if not found.disturbed <= run.taken_by(asks):
         return None, asks
     moved = (base.snapshot.pod_by_key[key] for key in plan.moved)
@@ -150,8 +150,8 @@ def _simulated(
 
 
 def _less_moved(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
-    """The plan, or one for as many that is no worse, in which what got its place in this cycle stays instead
-    of moving: the newest leave first, and would start later."""
+    """The plan, or one for as many asks that is no worse, in which pods that got a place in this cycle keep
+    it instead of moving: as the newest they leave first, and would start later."""
     if len(found.ranked) > LIMITS.open_units:
         return found
     before, after = run.base.held, found.ledger.held

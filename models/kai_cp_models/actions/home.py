@@ -12,8 +12,8 @@ from kai_cp_models.snapshot import PodGroup
 
 
 def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
-    """Let all the pods be back where they run; False: one has no room there, or others rely on its new place,
-    and nothing changed."""
+    """Bring all the pods back to where they ran. False: one has no room there, or others rely on its new
+    place; then nothing has changed."""
     moved = [pod for pod in pods if pod.key in ledger.held]
     if moved and ledger.relied_on(moved):
         return False
@@ -51,8 +51,8 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
 
 
 def capacity_at_home(ledger: Ledger, pod: Pod) -> bool:
-    """Whether as much is free where an evicted pod ran as it takes there, or no pod has come there: what
-    never left needs no capacity anew, however overfull the node is."""
+    """Whether the node where an evicted pod ran has as much free as the pod takes, or no pod has come there:
+    a pod that never left needs no free capacity, however overfull the node is."""
     node = ledger.home(pod)
     short = any(map(lt, ledger.room.free_on[node], ledger.fixed.taken_on(pod, node)))
     return not (short and ledger.come.get(node))

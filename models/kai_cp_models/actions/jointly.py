@@ -42,7 +42,7 @@ from kai_cp_models.solver import cp_model
 def attempt(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> EvictionPlan | NoPlan:
     """Place everything admitted before and ``chunk``; with ``optional``, as much of ``chunk`` as possible.
 
-    Disturbed are units that the chunk may take, or that are disturbed already (formulation 1.3); where
+    It may disturb units that the chunk may take and units that are disturbed already (formulation 1.3); where
     victims are chosen anew, also all units that the admitted asks may take.
     """
     budget = run.cycle.budget
@@ -198,8 +198,8 @@ class _Search:
             self.sure = _cut(self.model, answer, simulated, owners, beyond) and self.sure
             return None
         if together := self._moving_beyond(simulated.ledger, answer, owners):
-            # They may not move together again. With other places the same moves might serve several asks, so
-            # the cut is not exact.
+            # These groups may not move together again. With other places the same moves might serve several
+            # asks, so the cut is not exact.
             self.sure = False
             self.model.refuse(one for key, one in self.model.moved_groups.items() if key in together)
             return None
@@ -213,7 +213,7 @@ class _Search:
             same = base.held.get(key) == ledger.held.get(key)
             return same and (key in base.evicted) == (key in ledger.evicted)
 
-        # What came home is not disturbed, so it is not open to others.
+        # A unit that came home is not disturbed, so others may not take it.
         left = {item: some for item, some in owners.items() if not all(map(as_it_was, item.pods))}
         return EvictionPlan(
             ledger,
@@ -229,8 +229,8 @@ class _Search:
     def _bounded(self, stages: Sequence[StageResult]) -> Iterator[StageResult]:
         """The stages, with bounds that hold for every permitted plan.
 
-        Where victims move into idle capacity only, bounds are those of a model without that rule, as long as
-        the goals before have the least values there. Beyond that it is only known that no cost is below 0.
+        If victims move only into idle capacity, the bounds are those of a model without that rule, as long as
+        all earlier goals have their least values there. Later goals have only the bound 0.
         """
         if self.run.policy.may_lose:
             wanted = stages and self.complete and not self.pruned
@@ -239,8 +239,8 @@ class _Search:
         return iter(stages) if sure else _within(stages, ())
 
     def _least(self, stages: Sequence[StageResult]) -> Sequence[StageResult]:
-        """The goals where pods may move wherever rules permit it; of many pods, anywhere. They end with the
-        first that betters the plan's."""
+        """The goals in a model in which pods may move wherever rules permit, or anywhere if they are many; up
+        to the first goal with a better value than the plan's."""
         few = sum(len(item.pods) for item in self.ranked) <= LIMITS.all_moves_pods
         try:
             made = (self.made(moves=moves) for moves in ((Moves.ALL,) if few else ()) + (Moves.FREE,))
@@ -254,7 +254,7 @@ class _Search:
         return lexicographic(model.cp, goals, self._allowance(), bettering=True)[1]
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
-        """Ways to charge what is disturbed: to each trigger in turn until its need is met, and as the solver
+        """Ways to charge disturbed units: to each trigger in turn until its need is met, and as the solver
         chose."""
         if self.run.policy.by_share:
             share = partial(shared_out, self.run.base, self.run.policy, answer.asks, self.ranked, answer.lost)
@@ -277,8 +277,8 @@ class _Search:
         return simulate(self.run.base, units, answer, line, lost_to=lost_to, allowed=allowed)
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
-        """Pod groups that move for one ask although they are too many; all that move, where they are too many
-        for all asks together (4.3). A group that moves for several asks counts for one of them.
+        """Pod groups that move for one ask and exceed its limit; all that move if they exceed the limit of
+        all asks together (4.3). A group that moves for several asks counts for one of them.
         """
         most = self.model.most_moved
         if most == inf:
@@ -296,7 +296,7 @@ class _Search:
 
 
 def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iterator[StageResult]:
-    """The stages with the bounds of ``least``, each of which holds while the goals before are as there."""
+    """The stages with the bounds of ``least``; such a bound holds only if all earlier stages have theirs."""
     alike = True
     for stage, other in zip_longest(stages, least):
         bound = min(stage.bound, other.bound if alike and other else 0.0)
@@ -314,7 +314,7 @@ def _cut(
     ledger = simulated.ledger
     lost = [o for o, yes in enumerate(answer.lost) if yes]
     if ledger is not None and beyond is not None:
-        # What was lost to it, and did not come home, is too much.
+        # The units lost to it that did not come home are too many.
         a = model.asks.index(beyond)
         took = [
             part[o]
@@ -329,18 +329,18 @@ def _cut(
             # Beside other losses it might hold, so the cut is not exact.
             model.refuse([model.admitted[a], *took])
             return False
-    # Without an optional ask that was admitted and has no place the others may fit.
+    # The others may fit without an optional ask that was admitted but has no place.
     missed = {ask.group.key for ask in answer.asks} - simulated.served
     unserved = [yes for ask, yes in zip(model.asks, model.admitted, strict=True) if ask.group.key in missed]
     early: dict[GroupKey, list[cp_model.BoolVarT]] = {}
     for o in lost:
         if (group := model.units[o].group.key) in simulated.early:
             early.setdefault(group, []).append(model.lost[o])
-    # Each group alone: beside another choice of the others it would mostly come back as well.
+    # One cut for each group: beside another choice of the others it would mostly come back as well.
     for part in early.values() or [model.disturbance(answer)]:
         model.refuse([*part, *unserved])
-    # In another plan victims that came back too early might find no place to come back to. Where only the
-    # places failed, other places for the same losses might not.
+    # In another plan, a victim that came back too early might find no place to come back to. If only the
+    # places failed, other places for the same losses might hold.
     return simulated.ledger is not None and not simulated.early
 
 

@@ -149,7 +149,7 @@ class NodeDrain:
 
         ``smaller``: for each pod less has to leave than the pod itself.
         """
-        # Nodes that are not open may differ for now, as long as a trial lasts.
+        # Pods may go together on a node that is chosen here, though it takes no others any more.
         left, within = self.ledger.free.copy(), open_
         open_, chosen = open_.copy(), list[int]()
         leaving: dict[PodKey, Pod] = {}

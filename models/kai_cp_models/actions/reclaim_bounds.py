@@ -30,7 +30,7 @@ from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import counted_apart
 
 Owners = Mapping[EvictionUnit, tuple[GroupKey, ...]]
-"""The triggers that each disturbed unit is taken by; the eviction is charged to the first."""
+"""The triggers that take each disturbed unit; the eviction is charged to the first."""
 _Terms = tuple[tuple[str, tuple[str, ResourceBounds]], ...]
 """For each victim queue, the levelled queue and what that must hold more than."""
 _Rights = tuple[frozenset[int], tuple[int, ...], tuple[bool, ...]]
@@ -66,7 +66,7 @@ def reclaim_bounds(
     by_rights: dict[_Rights, list[int]] = {}
     for a, ask in enumerate(asks):
         group, asked, takes = ask.group, ask.asked, takes_of(ask)
-        # What an ask may take is in none of its queue, so siblings with equal rights have equal terms.
+        # An ask may take nothing of its own queue, so siblings with equal rights have equal terms.
         above = () if victims is None else book.line(group.queue)[1:]
         entitled = () if victims is None else within_quotas(book, group.queue, asked)
         if (key := (takes, above, entitled)) not in by_rights:
@@ -205,7 +205,7 @@ def overreaching(
                 lost.setdefault(taker, []).extend((group, charged(base, part), part) for part in parts)
             if any(pod.key in ledger.evicted for pod in pods):
                 disturbed.setdefault(taker, set()).add(group.queue)
-                # A share by memory may be charged otherwise where it goes (2.3).
+                # A share by memory may be charged differently at its new place (2.3).
                 held = [pod for pod in pods if pod.key in ledger.evicted and ledger.stays(pod)]
                 change = amounts.subtract(charged(ledger, held), charged(base, held if net else ()))
                 moved.setdefault(taker, []).append((group, change))
@@ -231,6 +231,6 @@ def overreaching(
             book.charge(group.queue, holds, group.preemptible, -1)
         for group, change in moved.get(ask.group.key, ()):
             book.charge(group.queue, change, group.preemptible)
-        # What it asks for is the most that it may be charged; from here on counts what it is charged (2.3).
+        # Up to here it counted with the most that it may be charged, from here on with its charge (2.3).
         book.charge(ask.group.queue, charged(ledger, ask.pods), ask.group.preemptible)
     return None

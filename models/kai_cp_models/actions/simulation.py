@@ -29,8 +29,8 @@ from kai_cp_models.units import Gang, StatusOf, giving, satisfied
 class Simulated:
     """The ledger after the plan; None when the plan does not hold.
 
-    ``early``: evicted groups that the fair order after the eviction puts before a trigger, so that they came
-    back first, or that left only for one without a right to them. ``served``: the asks that may have a place.
+    ``early``: evicted groups that came back before a trigger, as the fair order after the eviction puts them
+    first, or that left only for one without a right to them. ``served``: the asks that may have a place.
     """
 
     ledger: Ledger | None
@@ -52,8 +52,8 @@ def simulate(
     ``lost_to``: the triggers that a victim's units were lost to. Each trigger is compared with its own
     victims only (4.7), so a victim comes after the other triggers once its own have their places.
 
-    Where the greedy scores do not place every ask although all that is lost comes after them, or move more
-    than they may (``allowed``), the model's own places are used (formulation 1.4).
+    If the greedy placement leaves out an ask although all victims come after the asks, or moves more than is
+    ``allowed``, the model's own places are used (formulation 1.4).
     """
     gone, placed, victims = answer.gone, answer.asks, dict[GroupKey, list[Pod]]()
     for pod in gone:
@@ -102,9 +102,9 @@ def simulate_all(
 def in_the_way(
     base: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], depths: Iterable[int]
 ) -> Iterator[list[EvictionUnit]]:
-    """For every depth: of as many first units, which would all leave, those that cannot come home once the
-    asks have places where these find one; none where no ask finds a place. Homes go to the last units first,
-    as the first leave first. ``depths`` grow.
+    """For every depth: as many first units leave, asks that find a place get one, and the units that then
+    cannot come home are returned; none if no ask finds a place. The last units come home first, because the
+    first leave first. ``depths`` grow.
     """
     emptied, victims, last = base.copy(), dict[GroupKey, list[Pod]](), 0
     for depth in depths:
@@ -124,8 +124,8 @@ def in_the_way(
 def disturbed(
     base: Ledger, emptied: Ledger, victims: Mapping[GroupKey, Sequence[Pod]]
 ) -> dict[GroupKey, Sequence[Pod]]:
-    """The groups of ``victims`` of which a pod may not come home: for the others nothing has changed, on
-    their nodes, in their queues or for any rule, and what they take there is in no other group's way.
+    """The groups of ``victims`` with a pod that may find no room at home. For all others nothing has changed
+    on their nodes, in their queues or for any rule, and they are in no other group's way at home.
     """
     book, limited = emptied.book, dict[str, bool]()
     for queue in {emptied.snapshot.group_by_key[key].queue for key in victims}:
@@ -134,7 +134,7 @@ def disturbed(
     running, groups, rules = base.fixed.running.plain, emptied.snapshot.group_by_key, base.rules
 
     def plain(key: GroupKey, pods: Sequence[Pod]) -> bool:
-        """One pod set that had its minimum, all that ran has left, and only for this."""
+        """Whether all pods of a group with one pod set and its minimum have left, and only in this trial."""
         return (
             len(pods) == emptied.touched.get(key) == running.get(key)
             and key not in base.touched
@@ -173,8 +173,8 @@ def _replay(
     some: bool = False,
     late: Callable[[], bool] = lambda: False,
 ) -> Simulated:
-    """Place everything in the fair order; no ledger when an ask found no place, or took from a place of this
-    cycle what it rests on.
+    """Place everything in the fair order; no ledger when an ask found no place, or took something on which a
+    place of this cycle relies.
 
     ``ledger``: without ``victims``; the caller must not use it again. ``line``: of all asks. ``some``: no
     ledger only when no ask found a place. ``late``: see ``simulate_all``.
@@ -211,7 +211,7 @@ def _replay(
     # Pods that can stay where they are get their places before others look for new ones.
     for key in last:
         if return_home(ledger, key, victims[key]):
-            # What it still asks for is something else.
+            # Its next ask is a different one now.
             lost.pop(key, None)
     for key in last:
         put_elsewhere(ledger, key, victims[key], ask=lost.get(key))
@@ -224,7 +224,7 @@ def _replay(
 def _turns(
     ledger: Ledger, asks: Sequence[Ask], victims: Mapping[GroupKey, Sequence[Pod]]
 ) -> tuple[dict[GroupKey, Entry], dict[GroupKey, Ask]]:
-    """The entries of evicted groups in the fair order, and what they ask for where that had to be found."""
+    """The entries of evicted groups in the fair order, and their asks where these had to be made."""
     # A promise does not hold against a higher priority in its queue, nor against those that may reclaim it.
     highest = dict(sorted((ask.group.queue, ask.group.priority) for ask in asks))
     groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
@@ -232,12 +232,12 @@ def _turns(
     for key, pods in victims.items():
         group = groups[key]
         if alone and _all_left(ledger, key, pods):
-            # In one queue, sizes decide no turn, and few are asked what they lack.
+            # Sizes decide no turn inside one queue, so the ask is made only if its turn comes.
             turns[key] = group_sort_key(group, 0), NOTHING
             continue
         holds = highest.get(group.queue, inf) <= group.priority
         ask = missing(ledger, key, pods, promises=holds)
-        # What limits refuse to a victim once it has left does not come back.
+        # A victim that limits refuse once it has left does not come back.
         if ask is not None and quota_check(ledger, ask) is None:
             lost[key], turns[key] = ask, ask.entry
     return turns, lost
@@ -251,7 +251,7 @@ def nominated(ledger: Ledger, ask: Ask) -> bool:
 
 
 def started(ledger: Ledger, ask: Ask) -> bool:
-    """Promise the ask a place with which its gang has its minimum; False: there is none, nothing changed."""
+    """Promise the ask places that complete its gang's minimum; False: there are none, nothing changed."""
     ledger.mark()
     placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch) is None
     placed = placed and ledger.state(ask.gang).satisfied
@@ -260,9 +260,9 @@ def started(ledger: Ledger, ask: Ask) -> bool:
 
 
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, promises: bool = True) -> Ask | None:
-    """What a group asks for in the fair order to have evicted pods again; ``promises``: see ``ask_of``."""
+    """The ask with which a group gets evicted pods back in the fair order; ``promises``: see ``ask_of``."""
     gang = ledger.fixed.gangs[key]
-    # Most victims get nothing before they are asked for.
+    # Most victims have got no place when this is needed.
     whole = _all_left(ledger, key, pods)
     state = gang.stopped if whole else gang.state(as_pending(ledger, {pod.key for pod in pods}))
     return None if state.batch is None else ask_of(ledger, gang, state.batch, state, promises=promises)
@@ -302,7 +302,7 @@ def put_elsewhere(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: As
     if not any(map(ledger.has_room, pods)):
         return moved
     while (ask := ask or missing(ledger, key, pods)) is not None:
-        # A gang that ran below its minimum does not start elsewhere in that way.
+        # A gang that ran below its minimum does not start below it again elsewhere.
         if not nominated(ledger, ask):
             break
         moved, ask = True, None
@@ -311,8 +311,8 @@ def put_elsewhere(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: As
 
 
 def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]:
-    """Let the evicted pods of a group run again where they ran, if they have room there, and return them:
-    each alone that has another place now, of the others as many as the gang allows.
+    """Let the evicted pods of a group run again where they ran, if they have room there, and return these:
+    first pods that have another place now, one by one; of the others as many as the gang allows.
     """
     gang = ledger.fixed.gangs[key]
     found = [pod for pod in pods if pod.key in ledger.held and come_home(ledger, [pod])]
@@ -320,7 +320,7 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     left: dict[PodKey, Pod] = {}
     away: set[tuple[str, str | None]] = set()
     for pod in sorted(lost, key=attrgetter("sort_key")):
-        # The last one leaves first (5.4), so it stays away where another does.
+        # The last pod leaves first (5.4), so once one of these stays away, all later ones do.
         if _place(pod) in away or not has_room_at_home(ledger, pod):
             away.add(_place(pod))
         else:
@@ -331,7 +331,7 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     tally = gang.tally(status_of)
 
     def settle(pods: Iterable[Pod]) -> None:
-        """These ask no more: they are home, or stay away."""
+        """Ask for these no more: they are home, or stay away."""
         nonlocal tally
         for pod in pods:
             del left[pod.key]
@@ -362,8 +362,8 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
 
 
 def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """The next of pods that are in no batch, but may run on beside the others: one of a pod set that ran
-    below its minimum, or what another lacks; all that a set of these lacks that had its minimum.
+    """The next pods to come home of those in no batch. Of a pod set that had its minimum, all that it lacks,
+    or one of its surplus; of another, one; of a subgroup, those of as many children as it lacks.
     """
     before, now = gang.at_first.tally.met, ledger.tally(gang).met
 
@@ -383,7 +383,7 @@ def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod
 
 
 def _place(pod: Pod) -> tuple[str, str | None]:
-    """Pod set and node of a pod that runs: of those that share both, the last in task order leaves first."""
+    """Pod set and node of a running pod: of pods that share both, the last in task order leaves first."""
     return pod.subgroup or "default", pod.node
 
 

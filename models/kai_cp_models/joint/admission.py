@@ -30,7 +30,7 @@ from kai_cp_models.refusal import Proof, Refusal
 
 @dataclass
 class RefusalCache:
-    """Refused batches of one action, in which more and more is admitted: each holds to its end."""
+    """Refused batches of one action. It only admits more and more, so each refusal holds to its end."""
 
     ledger: Ledger
     policy: EvictionPolicy | None
@@ -164,7 +164,7 @@ class Admission:
         try:
             model = JointModel(self.base, asks, all_admitted=True)
         except ModelTooLarge:
-            # The admitted batches only grow, and to find that out takes seconds in a large cluster.
+            # More batches make no smaller model, and in a large cluster it takes seconds to find that out.
             self.enabled = False
             return None
         self.variables = max(self.variables, len(model.cp.proto.variables))
@@ -188,8 +188,8 @@ class Admission:
         return made
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
-        """The ledger with the batch, and with the few placed again that ask for smaller pods: where sizes
-        divide each other only these are in the way. None: they are many, or one finds no place."""
+        """The ledger with the batch, after admitted batches of smaller pods were placed again: where sizes
+        divide each other, only these are in the way. None: they are many, or one finds no place."""
         # Shares of devices do not divide each other.
         most = max(MILLI, *map(milli_gpus, ask.kind.shape.examples))
         small = [one for one in self.asks if max(map(milli_gpus, one.kind.shape.examples)) < most]

@@ -96,7 +96,7 @@ class NodeCells:
         return np.concatenate(parts), starts
 
     def most(self, room: Ints) -> dict[int, int]:
-        """The sum over the nodes of each cell where there is any, of an amount for every node [N]."""
+        """By cell, the sum of an amount [N] over its nodes; without cells where it is not positive."""
         if not self.nodes:
             return {}
         nodes, starts = self._in_turn
@@ -104,8 +104,8 @@ class NodeCells:
         return {cell: total for cell, total in zip(self.nodes, sums, strict=True) if total > 0}
 
     def fill(self, cell: int, free: Ints, size: int, count: int) -> list[int]:
-        """The nodes of the cell for so many pods of ``size`` GPUs, one by one where least is ``free`` [N] of
-        those that still take it; what they take is no longer free. Pods beyond the room are on the last."""
+        """The nodes of the cell for ``count`` pods of ``size`` GPUs: the fullest node that takes one comes
+        first. The pods are taken from ``free`` [N]; those that find no room are on the last node."""
         nodes = self.nodes[cell]
         order = nodes[np.argsort(free[nodes], kind="stable")]
         room = np.cumsum(free[order] // max(size, 1))
@@ -149,7 +149,7 @@ def gpus_alone_bind(
         ratios = np.maximum(ratios, per_gpu)
     slack = free[:, others] - (free[:, GPU] / MILLI + ledger.shared_free())[:, None] * ratios
     if leavers:
-        # What a pod frees beside its GPUs may be too little for what then takes these.
+        # A pod may free fewer CPUs, say, than the pods need that then take its GPUs.
         less = {
             pod.spec: np.minimum(np.array(pod.spec.requests)[others] - milli_gpus(pod) / MILLI * ratios, 0)
             for pod in {pod.spec: pod for pod in leavers}.values()
@@ -161,7 +161,7 @@ def gpus_alone_bind(
 
 
 def _one_pool(shares: Sequence[PodClass], nodes: Ints, ledger: Ledger) -> bool:
-    """Whether to shares the devices of these nodes differ only in what is free of them."""
+    """Whether the devices of these nodes, as shares see them, differ only in their free memory."""
     memory = set(ledger.fixed.table.gpu_memory_mib[nodes].tolist())
     if len(memory) > 1 or any(item.scoped or not item.mask[nodes].all() for item in shares):
         return False

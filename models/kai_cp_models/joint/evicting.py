@@ -71,7 +71,7 @@ class EvictingModel(JointModel):
         self._optional = self.admitted[required:]
         in_turn = not policy.may_lose or all(self._in_turn(item, moves) for item in units)
         self.exact = in_turn and (not policy.by_share or self._one_turn(bounds))
-        """Whether a bound is a proof where all moves are in: no row is stricter than the rule it states."""
+        """Whether no row is stricter than its rule, so that bounds are proofs once all moves are modelled."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
         self._chains()
@@ -103,12 +103,12 @@ class EvictingModel(JointModel):
     def _in_turn(self, item: EvictionUnit, moves: Moves) -> bool:
         """Whether no plan gains by giving up other pods of the group than its chain does (5.4).
 
-        A pod stays where evicting it helps no trigger: then one on another node or of another subgroup goes.
-        In sums over the cluster, equal ones are alike.
+        If evicting a pod helps no trigger it stays, and one on another node or of another subgroup leaves.
+        For sums over the cluster, equal pods are alike.
         """
         gang = self.ledger.fixed.gangs[item.group.key]
         if item.chain == 0 and item.whole:
-            # Of a group below its minimum a part may go.
+            # A group below its minimum may lose a part of the unit.
             return item.bucket[2] == 1 or len(item.pods) == 1
         there = [pod for pod in gang.pods if self.ledger.status(pod) in ACTIVE_ALLOCATED]
         alone = moves is Moves.FREE or len(self.ledger.nodes_of(there)) == 1
@@ -117,7 +117,7 @@ class EvictingModel(JointModel):
     # --- rows ------------------------------------------------------------------------------------
 
     def _any(self, name: str, literals: Sequence[cp_model.IntVar]) -> cp_model.IntVar:
-        """A literal that holds where one of these does, and only there."""
+        """A literal that holds if and only if one of these does."""
         found = self.cp.new_bool_var(name)
         for literal in literals:
             self.cp.add(literal <= found)
@@ -125,7 +125,7 @@ class EvictingModel(JointModel):
         return found
 
     def _chains(self) -> None:
-        """Of a group, a unit is lost only after the one before it."""
+        """A unit of a group is lost only after the one before it in the chain."""
         before: dict[GroupKey, Linear] = {}
         for item, lost in sorted(zip(self.units, self.lost, strict=True), key=lambda pair: pair[0].chain):
             if item.chain > 0:
@@ -160,7 +160,7 @@ class EvictingModel(JointModel):
                 wanted = sum(size * admitted for size, admitted in sizes)
                 row = self.cp.add(held + wanted - (0 if firm else self._given(i, r)) <= limit)
                 if held > limit:
-                    # Inherited trouble stays as it is while nothing is added to it.
+                    # A limit that is exceeded already may stay so while nothing is added.
                     row.only_enforce_if(self._any(f"adds[{i},{r},{firm}]", [yes for _, yes in sizes]))
 
     def _within_share(self) -> None:
@@ -180,7 +180,7 @@ class EvictingModel(JointModel):
                 self.cp.add(held + gets - self._given(i, r) <= share).only_enforce_if(admitted)
 
     def _given(self, i: int, r: int) -> Linear:
-        """What the losses of a queue give up of a resource."""
+        """How much of a resource the losses of a queue give up."""
         line = self.ledger.book.line
         return sum(
             item.holds[r] * lost
@@ -243,8 +243,8 @@ class EvictingModel(JointModel):
         """Before a unit goes, its levelled queue holds more than its due in some resource (4.4): lost units
         leave one by one in rank order.
 
-        Of many units the sum exceeds what is above the due by the smallest one at most; then infeasibility
-        is no proof.
+        If there are many units, the row says that their sum exceeds what is above the due by at most the
+        smallest of them; then infeasibility is no proof.
         """
         book, by_level = self.ledger.book, dict[tuple[str, ResourceBounds], list[int]]()
         for o in sorted(part, key=lambda o: self.units[o].rank):
@@ -265,7 +265,7 @@ class EvictingModel(JointModel):
                 for o in members:
                     self.cp.add_bool_or([*(whys[r][o] for r in excess), ~part[o]])
             for r, most in excess.items():
-                # Of equal units this says it all; of others it shows at once that too little is over.
+                # For equal units this row suffices; for others it shows at once what is far too much.
                 sizes = {self.units[o].holds[r] for o in members}
                 going = sum(self.units[o].holds[r] * whys[r][o] for o in members)
                 self.cp.add(going <= most - 1 + (min(sizes - {0}, default=0) if many else max(sizes)))

@@ -47,7 +47,7 @@ class AskKind(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Ask:
     """A batch that wants a place, see ``ask_of``. ``entry``: its entry in the fair order (3.5, 3.6). Without
-    a batch it is for the first one in the snapshot, which is made when it is asked for; few are."""
+    a batch, the ask is for the group's first one in the snapshot, which is made on demand; few are needed."""
 
     group: PodGroup
     gangs: Gangs

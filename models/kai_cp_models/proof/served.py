@@ -109,8 +109,8 @@ class ServedBatches:
 
     @cached_property
     def as_served(self) -> bool:
-        """Whether allocate alone gave places: to these groups, looking once at each that waits, and charging
-        what it asks for. Then its turns are those that are asked for here."""
+        """Whether only allocate gave places, to these groups, after it looked once at each waiting group and
+        charged what the group asks for. Then the turns wanted here are those of allocate."""
         cycle, asks, book = self._cycle, self._asks, self._base.book
         once = len(cycle.turns) == len(asks) and asks.keys() == set(cycle.turns)
         mine = len(cycle.served) == len(self.groups) and self.groups == set(cycle.served)
