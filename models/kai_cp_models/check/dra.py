@@ -27,7 +27,6 @@ from kai_cp_models.records.devices import (
     SharingPolicy,
     Wanted,
 )
-from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
 from kai_cp_models.rules.stateful.dra.extended import SERVED
 from kai_cp_models.rules.stateful.dra.refs import refs_of
@@ -313,7 +312,7 @@ def _matches(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
         return False
     expressions = (*catalog.classes[wanted.device_class].selectors, *wanted.selectors)
     capacity = dict(found.view.capacity)
-    return all(cel.matches(expression, found.view) for expression in expressions) and all(
+    return all(catalog.judge.matches(each, found.view) for each in expressions) and all(
         capacity.get(capacity_of(found, name), Fraction(-1)) >= amount for name, amount in wanted.capacity
     )
 

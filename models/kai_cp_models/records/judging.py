@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Final
 
 from kai_cp_models.extras import Key
 from kai_cp_models.settings import Limits
 
-_MOST_PAID: Final = 500_000
+MOST_BYTES: Final = 64 << 20
 
 
-@dataclass
 class Paid:
-    """Evaluations done in earlier cycles, by hash of the expression and of its input."""
+    """What selectors said in this cycle and in earlier ones, which costs nothing to be asked again.
 
-    known: set[int] = field(default_factory=set)
+    Beyond ``MOST_BYTES`` all is forgotten, and paid for once more: what is not remembered is not free.
+    """
 
-    def add(self, key: int) -> None:
-        """Remember one."""
-        if len(self.known) >= _MOST_PAID:
-            self.known.clear()
-        self.known.add(key)
+    def __init__(self) -> None:
+        self._answers: dict[Hashable, Any] = {}
+        self._bytes = 0
+        self._devices: Hashable = None
+        self.era = 0
+        """Changes with the devices."""
+
+    def about(self, devices: Hashable) -> int:
+        """The era of these devices."""
+        if devices != self._devices:
+            self._devices = devices
+            self.era += 1
+        return self.era
+
+    def answer(self, key: Hashable) -> Any:
+        """What is remembered; None: nothing."""
+        return self._answers.get(key)
+
+    def remember(self, key: Hashable, answer: Any, size_bytes: int) -> None:
+        """``size_bytes``: of the answer with its key."""
+        self.grow(size_bytes)
+        self._answers[key] = answer
+
+    def grow(self, size_bytes: int) -> None:
+        """An answer is about to take more."""
+        self._bytes += size_bytes
+        if self._bytes > MOST_BYTES:
+            self._answers, self._bytes = {}, size_bytes
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from kai_cp_models.pods import (
     Pod,
     PodStatus,
 )
+from kai_cp_models.records import judging
 from kai_cp_models.records.judging import JUDGING, Judging, Paid
 from kai_cp_models.rules.stateful import dra, enriched
 from kai_cp_models.rules.stateful.dra import cel
@@ -873,7 +874,7 @@ def test_a_namespace_pays_for_its_claims_and_others_do_not_wait_for_it() -> None
     claims = [demanding(f"c{i}", "bad", 2) for i in range(6)] + [demanding("good", "good", 1)]
     memory, waiting = Paid(), []
     for _ in range(4):
-        reasons = judged(claims, memory, cel_steps_per_namespace=4000, cel_steps_per_cycle=4500)
+        reasons = judged(claims, memory, cel_steps_per_namespace=6500, cel_steps_per_cycle=7500)
         assert all("it is looked at in a later one" in reason for reason in reasons.values())
         waiting.append(sorted(reasons))
     # Two in a cycle, in their order; each one gets its turn.
@@ -883,6 +884,24 @@ def test_a_namespace_pays_for_its_claims_and_others_do_not_wait_for_it() -> None
     )
 
 
+@pytest.mark.parametrize(("kept", "again"), [(None, [0, 0]), (1, [2, 2])])
+def test_what_is_forgotten_of_selectors_is_paid_for_again(
+    monkeypatch: pytest.MonkeyPatch, kept: int | None, again: list[int]
+) -> None:
+    """More claims than were remembered cost each cycle what they had cost once, and no namespace was charged
+    for it: 4,300 small ones took 14 s of a cycle."""
+    if kept is not None:
+        monkeypatch.setattr(judging, "MOST_BYTES", kept)
+    compiled: list[str] = []
+    compile_one = cel.compiled
+    monkeypatch.setattr(cel, "compiled", lambda each: compiled.append(each) or compile_one(each))
+    claims, memory = [demanding(f"c{i}", "bad", 0) for i in range(40)], Paid()
+    assert not judged(claims, memory)
+    compiled.clear()
+    waiting = len(judged(claims, memory, cel_steps_per_namespace=400))
+    assert [len(set(compiled)), 40 - waiting] == (again if kept else [0, 40])
+
+
 def test_devices_that_look_alike_are_evaluated_once() -> None:
     many = [device(f"gpu-{i}", attributes=attributes(uuid=f"U{i}", model="A")) for i in range(500)]
     claims = [
@@ -890,14 +909,14 @@ def test_devices_that_look_alike_are_evaluated_once() -> None:
     ]
     found = enriched(cluster([pod("p")], [slice_of("n0", *many)], claims))
     spent = found.extras[CATALOG].judge.spent
-    # One evaluation of some 30 steps, twice the text of the selector, and 500 devices at four a step.
-    assert 200 < sum(spent.values()) < 400
+    # One evaluation of some 30 steps, twice the ten tokens of the selector, and 500 devices at four a step.
+    assert 200 < sum(spent.values()) < 500
 
 
 def test_where_nothing_is_decided_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     found = cluster([pod("p")], TWO, [demanding("a", "bad", 4)])
-    monkeypatch.setattr(cel, "_evaluate", None)
-    monkeypatch.setattr(cel, "_read", None)
+    monkeypatch.setattr(cel, "judge", None)
+    monkeypatch.setattr(cel, "compiled", None)
     assert (
         enriched(replace(found, extras=found.extras.having(JUDGING, Judging(judged=False)))).set_aside == ()
     )

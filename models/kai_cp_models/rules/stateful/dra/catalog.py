@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,6 @@ from kai_cp_models.records.devices import (
     Wanted,
 )
 from kai_cp_models.records.judging import JUDGING, Paid
-from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.judging import Account, Judge, TooCostly
 from kai_cp_models.rules.stateful.nodes import selected
 from kai_cp_models.snapshot import SetAside, Snapshot, Taint
@@ -50,7 +50,10 @@ class Catalog:
         self.snapshot = snapshot
         objects = snapshot.extras[DEVICES] or DeviceObjects()
         self.classes = objects.classes
-        self._bad_classes = {name: _cel_problem(c.selectors) for name, c in self.classes.items()}
+        judging = snapshot.extras[JUDGING]
+        paid = judging.paid or Paid()
+        self.judge = Judge([device.view for device in objects.devices], judging.limits, paid)
+        self._bad_classes = {name: self.judge.problem(c.selectors) for name, c in self.classes.items()}
         self.devices: tuple[Device, ...] = self._ruled(objects, problems)
         self.counters = objects.counters
         self.index = {device.id: i for i, device in enumerate(self.devices)}
@@ -67,11 +70,10 @@ class Catalog:
                 chosen = selected(snapshot, device.selector)
                 self.reach[i] = anywhere if chosen is None else chosen
         self.claims = objects.claims
-        judging = snapshot.extras[JUDGING]
-        self.judge = Judge([device.view for device in self.devices], judging.limits, judging.paid or Paid())
         self._same_amounts = _alike([(d.id.driver, d.view.capacity) for d in self.devices])
         self._same_taints = _alike([d.taints for d in self.devices])
         self._refused: dict[Hashable, str] = {}
+        self._problems: dict[tuple[str, ...], str] = {}
         self._judged = judging.judged
         self._suiting: dict[tuple[object, ...], Mask] = {}
         self._members: dict[str, Mask] = {}
@@ -92,7 +94,7 @@ class Catalog:
         for rule in objects.taint_rules:
             if rule.taint.effect not in REFUSING:
                 continue
-            reason = _cel_problem(rule.selectors)
+            reason = self.judge.problem(rule.selectors)
             if rule.device_class and rule.device_class not in self.classes:
                 reason = f"device class {rule.device_class} does not exist"
             elif rule.device_class:
@@ -103,21 +105,20 @@ class Catalog:
                 rules.append(rule)
         if not rules:
             return objects.devices
+        chosen = [self._meant(rule, objects.devices) for rule in rules]
         return tuple(
             replace(device, taints=device.taints + added)
-            if (added := tuple(rule.taint for rule in rules if self._means(rule, device)))
+            if (added := tuple(rule.taint for rule, mask in zip(rules, chosen, strict=True) if mask[i]))
             else device
-            for device in objects.devices
+            for i, device in enumerate(objects.devices)
         )
 
-    def _means(self, rule: TaintRule, device: Device) -> bool:
-        named = zip((rule.driver, rule.pool, rule.device), device.id, strict=True)
-        chosen = rule.selectors
-        if rule.device_class:
-            chosen += self.classes[rule.device_class].selectors
-        return all(name in (None, own) for name, own in named) and all(
-            cel.matches(expression, device.view) for expression in chosen
-        )
+    def _meant(self, rule: TaintRule, devices: Sequence[Device]) -> Mask:
+        """[device] those that a rule taints."""
+        wanted = (rule.driver, rule.pool, rule.device)
+        named = (all(n in (None, own) for n, own in zip(wanted, d.id, strict=True)) for d in devices)
+        chosen = rule.selectors + (self.classes[rule.device_class].selectors if rule.device_class else ())
+        return self.judge.holding(chosen, among=np.fromiter(named, np.bool_, len(devices)))
 
     def made_of(self, snapshot: Snapshot) -> bool:
         """Whether the catalog was made from these nodes and objects."""
@@ -151,14 +152,17 @@ class Catalog:
             return ""
         account = Account(self.judge, found.key[0])
         try:
+            for wanted in chain.from_iterable(found.requests):
+                if self._judged and wanted.selectors not in self._problems:
+                    self._problems[wanted.selectors] = self.judge.problem(wanted.selectors, account)
             for alternatives in found.requests:
                 reasons = [self._unusable(wanted, account) for wanted in alternatives]
                 if all(reasons):
                     return reasons[0]
         except TooCostly as problem:
             self.waiting |= problem.later
-            wanted = (_question(w) for alternatives in found.requests for w in alternatives)
-            self._refused |= dict.fromkeys(wanted, str(problem))
+            questions = map(_question, chain.from_iterable(found.requests))
+            self._refused |= dict.fromkeys(questions, str(problem))
             return str(problem)
         return ""
 
@@ -171,17 +175,17 @@ class Catalog:
         question = _question(wanted)
         if not self._judged or question in self._vectors:
             return ""
+        problem = self._problems.get(wanted.selectors, "")
         if account is None:
-            return self._refused.get(question) or _cel_problem(wanted.selectors)
-        account.charge(sum(map(len, wanted.selectors)), hash(wanted.selectors))
-        problem = _cel_problem(wanted.selectors)
+            # Nothing that a tenant wrote is evaluated at others' expense.
+            return self._refused.get(question) or problem or ("not judged" if wanted.selectors else "")
         if not problem:
             self._matching(wanted, account)
         return problem
 
     def unknown(self, wanted: Wanted) -> bool:
         """Whether kai-cp cannot evaluate a selector of the request."""
-        return bool(self._bad_classes.get(wanted.device_class) or _cel_problem(wanted.selectors))
+        return bool(self._bad_classes.get(wanted.device_class) or self._problems.get(wanted.selectors))
 
     def usable(self, wanted: Wanted) -> bool:
         """Whether the request's class exists and all its selectors can be evaluated."""
@@ -287,10 +291,6 @@ def _alike(values: Sequence[Hashable]) -> tuple[list[int], NDArray[np.int64]]:
             first.append(i)
         same[i] = numbers[value]
     return first, same
-
-
-def _cel_problem(selectors: tuple[str, ...]) -> str:
-    return next(filter(None, map(cel.problem, selectors)), "")
 
 
 def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

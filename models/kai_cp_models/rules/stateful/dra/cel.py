@@ -1,14 +1,14 @@
 """CEL selectors over devices: ``device.driver``, ``device.attributes``, ``device.capacity``.
 
 The CEL library is imported when the first expression is compiled. A result depends only on the
-expression and on the part of the device that the expression can see, so results are kept by both:
-devices that differ in their UUID alone are evaluated once. Work is counted in steps (:mod:`.metered`).
+expression and on the part of the device that the expression can see. Work is counted in steps
+(:mod:`.metered`). Nothing is kept here but the last program: a character takes up to 1.4 KiB in it.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections import OrderedDict
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
@@ -20,18 +20,12 @@ LONGEST: Final = 10 * 1024
 """Characters; the API server takes no longer expression."""
 MOST_STEPS: Final = 1_000_000
 """Steps for expressions that no user wrote; a step takes about ten microseconds."""
-_MOST_VERDICTS: Final = 65_536
+STEPS_PER_TOKEN: Final = 10
+"""To parse a token takes up to 0.1 ms."""
+_TOKEN: Final = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\w+|[^\w\s]""")
 _V = TypeVar("_V")
 
 _Item = tuple[tuple[str, str], _V]
-MOST_CHARACTERS: Final = 100_000
-"""Of the expressions whose programs are kept. A character takes up to 1.4 KiB there, and one claim may have a
-hundred thousand of them.
-"""
-PROGRAMS: Final[OrderedDict[str, Any]] = OrderedDict()
-"""By expression; the one that was used last at the end."""
-_VERDICTS: Final[dict[tuple[str, DeviceView], CelVerdict]] = {}
-"""Results by expression and by what it can see of the device: a result depends on nothing else."""
 
 
 class CelVerdict(NamedTuple):
@@ -44,14 +38,24 @@ class CelVerdict(NamedTuple):
     over: bool = False
 
 
-class _Read(NamedTuple):
+class Compiled(NamedTuple):
+    """``names``: of the attributes and capacities that an expression reads; None: it may read any.
+    ``problem``: why kai-cp cannot evaluate it, which Kubernetes may; "" if it can.
+    """
+
     names: frozenset[str] | None
     problem: str
+    program: Any = None
+
+
+def parsing(expression: str) -> int:
+    """Steps that compiling the expression takes."""
+    return 1 + STEPS_PER_TOKEN * sum(1 for _ in _TOKEN.finditer(expression[:LONGEST]))
 
 
 def problem(expression: str) -> str:
-    """Why kai-cp cannot evaluate the expression, which Kubernetes may; "" if it can."""
-    return _read(expression).problem
+    """:attr:`Compiled.problem`."""
+    return compiled(expression).problem
 
 
 def matches(expression: str, device: DeviceView) -> bool:
@@ -60,8 +64,8 @@ def matches(expression: str, device: DeviceView) -> bool:
 
 
 def names(expression: str) -> frozenset[str] | None:
-    """Names of the attributes and capacities that the expression reads; None: it may read any."""
-    return _read(expression).names
+    """:attr:`Compiled.names`."""
+    return compiled(expression).names
 
 
 def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
@@ -80,24 +84,13 @@ def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
 
 def judge(expression: str, device: DeviceView, most_steps: int = MOST_STEPS) -> CelVerdict:
     """Evaluate, within ``most_steps``. ``device`` has only what the expression can see."""
-    key = (expression, device)
-    known = _VERDICTS.get(key)
-    if known is None or (known.over and known.steps < most_steps):
-        known = _evaluate(expression, device, most_steps)
-        if len(_VERDICTS) >= _MOST_VERDICTS:
-            _VERDICTS.clear()
-        _VERDICTS[key] = known
-    return known
-
-
-def _evaluate(expression: str, device: DeviceView, most_steps: int) -> CelVerdict:
     from celpy.celtypes import BoolType
     from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 
     from kai_cp_models.rules.stateful.dra.metered import Meter, OverBudget
     from kai_cp_models.rules.stateful.dra.values import as_cel
 
-    program = _program(expression)
+    program = compiled(expression).program
     meter = Meter(most_steps)
     if program is None:
         return CelVerdict(holds=False, steps=0)
@@ -120,8 +113,9 @@ def _evaluate(expression: str, device: DeviceView, most_steps: int) -> CelVerdic
     return CelVerdict(isinstance(result, BoolType) and bool(result), meter.spent)
 
 
-@lru_cache(maxsize=4096)
-def _read(expression: str) -> _Read:
+@lru_cache(maxsize=1)
+def compiled(expression: str) -> Compiled:
+    """The expression, as it is evaluated."""
     from kai_cp_models.rules.stateful.dra import language, seen
 
     shown = expression if len(expression) <= 200 else f"{expression[:200]}…"
@@ -130,30 +124,8 @@ def _read(expression: str) -> _Read:
             raise language.Unsupported(f"it is longer than {LONGEST} characters")
         tree = language.parsed(expression)
     except language.Unsupported as error:
-        return _Read(frozenset(), f"kai-cp cannot evaluate the selector {shown!r}: {error}")
-    _keep(expression, tree)
-    return _Read(seen.names_read(tree), "")
-
-
-def _program(expression: str) -> Any:
-    """What evaluates the expression; None if nothing can."""
-    from kai_cp_models.rules.stateful.dra import language
-
-    if _read(expression).problem:
-        return None
-    if expression not in PROGRAMS:
-        return _keep(expression, language.parsed(expression))
-    PROGRAMS.move_to_end(expression)
-    return PROGRAMS[expression]
-
-
-def _keep(expression: str, tree: Any) -> Any:
-    from kai_cp_models.rules.stateful.dra import language
-
-    program = PROGRAMS[expression] = _environment().program(tree, functions=language.functions())
-    while len(PROGRAMS) > 1 and sum(map(len, PROGRAMS)) > MOST_CHARACTERS:
-        PROGRAMS.popitem(last=False)
-    return program
+        return Compiled(frozenset(), f"kai-cp cannot evaluate the selector {shown!r}: {error}")
+    return Compiled(seen.names_read(tree), "", _environment().program(tree, functions=language.functions()))
 
 
 @lru_cache(maxsize=1)
