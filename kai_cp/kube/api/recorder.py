@@ -28,9 +28,10 @@ LEFT_OUT: Final = (
 class Recorder:
     """Writes events about objects for one component.
 
-    The last event about an object is remembered by reason family, so repeating it costs nothing. After a
-    restart the equal name makes the server refuse the repetition. What the writer dropped is forgotten, and
-    so said again. With a ``quota`` so are the warnings beyond it, when their caller meets the fault again.
+    A hash of the last event about an object is kept by reason family, so repeating it costs nothing, and
+    long messages take no memory. After a restart the equal name makes the server refuse the repetition. What
+    the writer dropped is forgotten, and so said again. With a ``quota`` so are the warnings beyond it, when
+    their caller meets the fault again.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Recorder:
         self._writer = writer
         self._component = component
         self._clock = clock
-        self._said: Memory[tuple[str, str], tuple[str, str]] = Memory(REMEMBERED)
+        self._said: Memory[tuple[str, str], int] = Memory(REMEMBERED)
         self._lock = threading.Lock()
 
     def say(
@@ -70,14 +71,14 @@ class Recorder:
         """
         key = _key(about, topic or reason)
         with self._lock:
-            if not again and self._said.get(key) == (reason, message):
+            if not again and self._said.get(key) == hash((reason, message)):
                 return
             quota = self._quota if kind == "Warning" else None
             late = quota is not None and quota.admit(about, resource) is not None
             left_out = list(quota.left_out()) if quota is not None and late else []
             changed = key in self._said
             if not late:
-                self._said.put(key, (reason, message))
+                self._said.put(key, hash((reason, message)))
         for first in left_out:
             self.say(first.about, first.resource, "Normal", "EventsLeftOut", LEFT_OUT)
         if late:
@@ -100,10 +101,10 @@ class Recorder:
             dropped=lambda: self._forget(key),
         )
 
-    def has_said(self, about: Mapping[str, Any], topic: str) -> tuple[str, str] | None:
-        """Reason and message of the last event about the object's topic that was written, or waits to be."""
+    def has_said(self, about: Mapping[str, Any], topic: str, reason: str, message: str) -> bool:
+        """Whether this is the last event about the object's topic that was written, or waits to be."""
         with self._lock:
-            return self._said.get(_key(about, topic))
+            return self._said.get(_key(about, topic)) == hash((reason, message))
 
     def _forget(self, key: tuple[str, str]) -> None:
         with self._lock:

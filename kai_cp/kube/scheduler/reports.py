@@ -183,7 +183,7 @@ class Reporter:
         One that says little new, or only "later", waits until the last one is old enough.
         """
         uid = str(about["metadata"].get("uid"))
-        if self._recorder.has_said(about, "scheduling") == (reason, message):
+        if self._recorder.has_said(about, "scheduling", reason, message):
             return []
         last = self._told.get(uid)
         if last is not None and (last[0] == reason or reason in NO_ROOM_SOUGHT):
@@ -276,7 +276,7 @@ class Reporter:
         again: list[float] = []
         for item, reason in reasons.items():
             found = self._find(item)
-            if found is None or self._recorder.has_said(found[0], "SetAside") == ("SetAside", reason):
+            if found is None or self._recorder.has_said(found[0], "SetAside", "SetAside", reason):
                 continue
             later = self._settled_at(*found) or self._quota.admit(*found)
             if later is None:
