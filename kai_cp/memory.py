@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,16 @@ from typing import Final
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 _SHARE: Final = 0.6
 """Share of a container's memory for one of its processes; the kernel kills all of them when it is used up."""
+_M_ARENA_MAX: Final = -8
+"""Of glibc's ``mallopt``."""
+
+
+def one_heap() -> None:
+    """Let the threads that start from now on share one heap: each thread's own would keep what its largest
+    task took. Other C libraries than glibc have no such setting.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def bound(most_bytes: int) -> int:

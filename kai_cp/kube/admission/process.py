@@ -42,6 +42,7 @@ from kai_cp.kube.serving.process import (
     probes,
     serving,
 )
+from kai_cp.memory import one_heap
 
 LOG = logging.getLogger(__name__)
 FIRST_LOOK_SECONDS: Final = 60.0
@@ -130,6 +131,7 @@ class ReviewJudging:
 
 def run(connection: Connection, options: AdmissionOptions, life: Lifecycle) -> int:
     """Run until the process is told to end; returns the exit status."""
+    one_heap()
     with serving(life) as parts:
         _run(connection, options, life, parts)
     return life.status

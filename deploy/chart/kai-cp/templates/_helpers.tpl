@@ -145,10 +145,7 @@ spec:
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args:
             {{- toYaml .args | nindent 12 }}
-          {{- $env := default list .process.extraEnv }}
-          {{- /* Each thread's heap of its own would keep what its largest request took. */ -}}
-          {{- if eq .component "admission" }}{{ $env = prepend $env (dict "name" "MALLOC_ARENA_MAX" "value" "1") }}{{ end }}
-          {{- with $env }}
+          {{- with .process.extraEnv }}
           env:
             {{- toYaml . | nindent 12 }}
           {{- end }}
