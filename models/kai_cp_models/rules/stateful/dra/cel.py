@@ -119,12 +119,13 @@ def compiled(expression: str) -> Compiled:
     from kai_cp_models.rules.stateful.dra import language, seen
 
     shown = expression if len(expression) <= 200 else f"{expression[:200]}…"
+    problem = f"it is longer than {LONGEST} characters" if len(expression) > LONGEST else ""
     try:
-        if len(expression) > LONGEST:
-            raise language.Unsupported(f"it is longer than {LONGEST} characters")
-        tree = language.parsed(expression)
+        tree: Any = None if problem else language.parsed(expression)
     except language.Unsupported as error:
-        return Compiled(frozenset(), f"kai-cp cannot evaluate the selector {shown!r}: {error}")
+        problem = str(error)
+    if problem:
+        return Compiled(frozenset(), f"kai-cp cannot evaluate the selector {shown!r}: {problem}")
     return Compiled(seen.names_read(tree), "", _environment().program(tree, functions=language.functions()))
 
 

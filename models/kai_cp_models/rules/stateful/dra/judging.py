@@ -89,7 +89,7 @@ class _Held(NamedTuple):
 
     found: NDArray[np.uint8] | None
     steps: int
-    problem: str = ""
+    problem: str
 
 
 class Judge:
@@ -116,7 +116,7 @@ class Judge:
     ) -> Mask:
         """[device] devices (of those ``among``) that satisfy all expressions.
 
-        The author of the expressions pays from ``account``.
+        The author of the expressions pays from ``account``; raises :class:`TooCostly`.
         """
         within = np.ones(len(self._views), dtype=np.bool_) if among is None else among
         key = (self._era, tuple(expressions), np.packbits(within).tobytes())
