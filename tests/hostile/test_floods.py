@@ -100,7 +100,7 @@ def test_warnings_of_one_namespace_are_no_flood_in_any_process() -> None:
     writer.stop()
 
 
-def test_what_was_said_of_many_objects_takes_little_memory() -> None:
+def test_messages_about_many_objects_take_little_memory() -> None:
     """Half a million messages of 2 KB, which quote what tenants wrote, were a gigabyte."""
     api: Any = Listener()
     writer = BackgroundWriter(1)

@@ -885,7 +885,7 @@ def test_a_namespace_pays_for_its_claims_and_others_do_not_wait_for_it() -> None
 
 
 @pytest.mark.parametrize(("kept", "again"), [(None, [0, 0]), (1, [2, 2])])
-def test_what_is_forgotten_of_selectors_is_paid_for_again(
+def test_selectors_that_were_forgotten_are_paid_for_again(
     monkeypatch: pytest.MonkeyPatch, kept: int | None, again: list[int]
 ) -> None:
     """More claims than were remembered cost each cycle what they had cost once, and no namespace was charged
