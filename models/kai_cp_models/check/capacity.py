@@ -96,6 +96,13 @@ def used(world: PlannedCluster, node: Node, residents: Iterable[Resident]) -> li
     return total
 
 
+def fits(world: PlannedCluster, name: str, residents: Iterable[Resident]) -> bool:
+    """Whether a node has enough of everything for all these."""
+    node = world.node(name)
+    taken = used(world, node, residents)
+    return all(amount <= max(has, 0) for amount, has in zip(taken, node.allocatable, strict=True))
+
+
 def _over(
     world: PlannedCluster, node: Node, residents: tuple[Resident, ...], when: str
 ) -> Iterator[Violation]:

@@ -149,9 +149,15 @@ class PlannedCluster:
                 found.setdefault((decision.kind, decision.action), []).append((pod, decision.node))
         return {of: self.start.held_by(places) for of, places in found.items()}
 
-    def plan_without(self, groups: Collection[GroupKey], staying: Collection[PodKey] = ()) -> Plan:
-        """The plan in which some groups get no places and hold none, nothing is evicted for them alone, and
-        some pods run on where they are.
+    def plan_without(
+        self,
+        groups: Collection[GroupKey],
+        staying: Collection[PodKey] = (),
+        *,
+        serving: Collection[PodKey] = (),
+    ) -> Plan:
+        """The plan in which some groups get no places and hold none, but for the pods ``serving``, nothing is
+        evicted for them alone, and some pods run on where they are.
         """
         gone, kept, found = set(groups), set(staying), list[Decision]()
         for decision in self.plan.decisions:
@@ -160,7 +166,7 @@ class PlannedCluster:
                 kept |= set() if left else {decision.pod}
                 decision = replace(decision, triggers=left)
             found.append(decision)
-        served = {key for key in self.added if self.pod(key).group in gone}
+        served = {key for key in self.added if self.pod(key).group in gone} - set(serving)
         decisions = tuple(one for one in found if one.pod not in kept and one.pod not in served)
         starts = self.plan.reservations
         if starts is not None:

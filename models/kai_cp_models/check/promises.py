@@ -4,7 +4,7 @@ A group is promised its places when an earlier cycle nominated its whole next ba
 its pods. It comes before all others in allocate. So no plan may leave it without places while allocate gives
 others what it was promised: the same plan with the group in its places and without those others would break
 no rule. A later action may take its places for groups with a right to them; where one gives a place on those
-nodes, nothing is judged.
+nodes, or on another one that has no room left for a pod of the group, nothing is judged.
 
 Left out: groups with several pod sets; pods that share GPUs, use claims, or need other pods beside them, as
 their places are more than a node; and what limits or quotas kept off before anything was evicted, or starts
@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kai_cp_models.check import amounts
-from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
+from kai_cp_models.check import amounts, tree
+from kai_cp_models.check.capacity import fits
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 from kai_cp_models.check.queues import sums
 from kai_cp_models.check.starts import HOLDING
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey, Pod, PodStatus
+from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import EVICTION_ACTIONS, STATE_ACTIONS
 from kai_cp_models.snapshot import PodGroup
 
@@ -74,6 +75,8 @@ def _plain(pod: Pod) -> bool:
 def _instead(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod]) -> tuple[GroupKey, ...]:
     """Pod groups that get what the batch was promised, and do not come before it."""
     found: dict[GroupKey, None] = {}
+    if batch and _taken_back(world, batch):
+        return ()
     for name in dict.fromkeys(pod.nominated_node or "" for pod in batch):
         for resident in world.arriving(name):
             pod, owner = resident.pod, world.group_of(resident.pod)
@@ -92,6 +95,12 @@ def _instead(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod]) -> tu
         # What an action took for these may have cost the group its places, and others got what was left.
         return ()
     return tuple(found)
+
+
+def _taken_back(world: PlannedCluster, batch: Sequence[Pod]) -> bool:
+    """Whether a later action gives places where the batch, or a pod of it, may have had other ones."""
+    given = {d.node for d in world.placed.values() if world.earlier("allocate", d.action)}
+    return not all(fits(world, name, (*world.end(name), Resident(batch[0], ()))) for name in given)
 
 
 def _starts(world: PlannedCluster, group: PodGroup) -> bool:
@@ -120,9 +129,16 @@ def _within_bounds(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod])
 
 
 def _kept(world: PlannedCluster, batch: Sequence[Pod], others: tuple[GroupKey, ...]) -> Plan:
-    """The plan with the batch in its places, and without the other groups and what is evicted for them."""
+    """The plan with the batch in its places, and without the other groups and what is evicted for them, but
+    for what they were promised themselves.
+    """
+    theirs = set[PodKey]()
+    for group in map(world.snapshot.group_by_key.__getitem__, others):
+        home = [p for p in world.placed_of(group) if world.placed[p.key].node == p.nominated_node]
+        if tree.satisfied(group.root, tree.counts((*world.active_before(group.key), *home))):
+            theirs.update(pod.key for pod in home)
     places = [Decision("Nominate", p.key, p.group, p.nominated_node or "", "allocate") for p in batch]
-    left = world.plan_without(others)
+    left = world.plan_without(others, serving=theirs)
     mine = world.turns["allocate"]
     later = (d.action not in STATE_ACTIONS and world.turns.get(d.action, mine) > mine for d in left.decisions)
     at = next((i for i, after in enumerate(later) if after), len(left.decisions))

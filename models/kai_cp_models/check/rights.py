@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kai_cp_models.check.capacity import used
+from kai_cp_models.check.capacity import fits
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import STATE_ACTIONS
@@ -84,13 +84,9 @@ def _stays(world: PlannedCluster, unit: Sequence[Pod], others: tuple[GroupKey, .
     """Whether the pods could run on, if the other groups were not served."""
     keys, gone = {pod.key for pod in unit}, set(others)
     for name in {pod.node for pod in unit if pod.node is not None}:
-        node = world.node(name)
         end = [r for r in world.end(name) if r.pod.group not in gone and r.pod.key not in keys]
         back = [r for r in world.before(name) if r.pod.key in keys]
-        if any(
-            amount > max(has, 0)
-            for amount, has in zip(used(world, node, end + back), node.allocatable, strict=True)
-        ):
+        if not fits(world, name, end + back):
             return False
     plan = world.plan_without(others, keys)
     # What leaves later for its own state was still there.

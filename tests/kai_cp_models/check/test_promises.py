@@ -117,6 +117,47 @@ def test_a_later_action_may_have_a_right_to_promised_places() -> None:
     assert judged(snapshot, evict("v-0", "preempt", "h"), nominate("h-0", action="preempt")) == []
 
 
+@pytest.mark.parametrize(("gpus", "fault"), [(4, True), (8, False)])
+def test_other_groups_keep_what_they_were_promised_too(gpus: int, fault: bool) -> None:
+    """h has 4 of 8 GPUs of n1 that it was promised, and a pod beyond its minimum has the others: all that g
+    may have there.
+    """
+    snapshot = cluster(
+        [
+            pod("g-0", spec=spec(gpus), nominated_node="n1"),
+            pod("h-0", spec=spec(4), nominated_node="n1"),
+            pod("h-1", spec=spec(4), created=1.0),
+        ],
+        [group("g"), group("h")],
+        plugins=_ON,
+    )
+    faults = judged(snapshot, bind("h-0"), bind("h-1"))
+    assert named(faults, "promises", "ns/g", "ns/h") is fault
+    assert bool(faults) is fault
+
+
+@pytest.mark.parametrize(("gpus", "fault"), [(4, True), (8, False)])
+def test_a_later_action_may_take_back_other_places_of_the_group(gpus: int, fault: bool) -> None:
+    """Allocate gives h what g was promised on n1, and reclaim gives w GPUs of n2. If these are all, they may
+    be what g had instead.
+    """
+    size = spec(4)
+    snapshot = cluster(
+        [
+            pod("g-0", spec=size, nominated_node="n1"),
+            pod("h-0", spec=spec(8)),
+            pod("w-0", spec=spec(gpus), created=1.0),
+        ],
+        [group("g"), group("h"), group("w", queue="o")],
+        [node("n1"), node("n2")],
+        [queue(), queue("o")],
+        plugins=_ON,
+    )
+    faults = judged(snapshot, bind("h-0"), bind("w-0", "n2", "reclaim"))
+    assert named(faults, "promises", "ns/g", "ns/h") is fault
+    assert bool(faults) is fault
+
+
 def test_a_group_that_was_left_alone_has_no_promise() -> None:
     """Plans with g failed: what it was promised is free, and no plan is refused for it."""
     snapshot, key = _world(), GroupKey("ns", "g")
