@@ -389,6 +389,42 @@ def test_a_promise_kept_to_one_group_is_not_given_to_a_third_against_another() -
     assert reasons(plan) == {"w": "NoRoomInSum"}
 
 
+def test_a_group_waits_in_places_that_another_misses() -> None:
+    """p and m are promised n1, where a pod leaves and one of them fits. If p started on n2 in its turn, w
+    would get n1, and m would wait, which has a right to it."""
+    running = pod("r-0", "n1", spec=spec(3), status=PodStatus.RELEASING)
+    waiting = [
+        pod("p-0", spec=spec(2), nominated_node="n1"),
+        pod("m-0", spec=spec(2), nominated_node="n1"),
+        pod("w-0", spec=spec(3)),
+    ]
+    snapshot = cluster(
+        [running, *waiting],
+        nodes=[node("n1", gpus=3), node("n2", gpus=2)],
+        groups=[group("p", queue="a"), group("m", queue="c"), group("w", queue="b"), group("r", queue="c")],
+        queues=[queue("a", priority=300), queue("b", priority=200), queue("c")],
+        plugins=RULED,
+    )
+    plan = solved(snapshot)
+    assert (nominated(plan), bound(plan)) == ({"p-0": "n1"}, {"m-0": "n2"})
+    assert reasons(plan) == {"w": "NoRoomInSum"}
+
+
+def test_a_group_leaves_places_that_only_a_limit_keeps_from_another() -> None:
+    """p and m are promised n1, where a pod leaves. The limit of m is 0, so p starts on n2 and w gets n1."""
+    running = pod("r-0", "n1", spec=spec(3), status=PodStatus.RELEASING)
+    waiting = [pod(f"{name}-0", spec=spec(2), nominated_node="n1") for name in "pm"]
+    snapshot = cluster(
+        [running, *waiting, pod("w-0", spec=spec(3))],
+        nodes=[node("n1", gpus=3), node("n2", gpus=2)],
+        groups=[group("p", queue="a"), group("m", queue="c"), group("w", queue="b"), group("r", queue="b")],
+        queues=[queue("a", priority=300), queue("b", priority=200), queue("c", limit=gpu_bound(0))],
+        plugins=RULED,
+    )
+    plan = solved(snapshot)
+    assert (bound(plan), nominated(plan)) == ({"p-0": "n2"}, {"w-0": "n1"})
+
+
 def test_a_group_that_starts_in_its_promised_place_asks_no_more() -> None:
     """Of 8 GPUs p, of queue a, gets 3. With x queue a holds its quota of 4, and with y queue b holds 5 of 4.
     So x comes first, and y waits. What p asked for counts no second time."""

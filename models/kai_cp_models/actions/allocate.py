@@ -76,7 +76,7 @@ class AdmissionPass:
         found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns), list(self.served))
         found.over_bounds = self.over_bounds
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
-        found.kept = self.kept.copy()
+        found.kept, found.missed = self.kept.copy(), self.missed
         return found
 
     def serve(
@@ -103,7 +103,8 @@ class AdmissionPass:
                 cycle.waiting[key] = cycle.left_out[key]
                 continue
             if not ask.promised and (kept := self.kept.pop(key, None)) is not None:
-                if not bound(cycle.ledger, kept.pods):
+                nodes = map(cycle.ledger.nominated_to, kept.pods)
+                if self.missed.isdisjoint(nodes) and not bound(cycle.ledger, kept.pods):
                     self.start_elsewhere(kept)
                 self._go_on(kept)
                 continue
@@ -114,7 +115,7 @@ class AdmissionPass:
                     self.kept.setdefault(key, ask)
             elif ask.promised:
                 # Its promised places are taken; it may get other places in its own turn.
-                self.missed.update(map(cycle.ledger.nominated_to, ask.pods))
+                self.missed.update(() if over else map(cycle.ledger.nominated_to, ask.pods))
                 self._push(in_turn(ask))
                 continue
             self.turns.append(key)
