@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, GpuKind, Pod
 from kai_cp_models.shown import amount, quantity
@@ -45,8 +47,11 @@ class InSum:
         return [Short(d, need, have) for d, (need, have) in pairs if need > have]
 
     def beyond(self, pods: Sequence[Pod]) -> bool:
-        """Whether the pods need more than all nodes together have even if empty."""
-        owned = self._ledger.fixed.table.owned
+        """Whether the pods need more than all nodes that accept one of them have together, even if empty."""
+        table = self._ledger.fixed.table
+        specs = {pod.spec: pod for pod in pods}.values()
+        nodes = np.logical_or.reduce([table.accepting(pod) for pod in specs])
+        owned = table.allocatable[nodes].sum(axis=0)
         return any(asked > owned[d] for d, asked, _ in self.short(pods))
 
     def words(self, pods: Sequence[Pod]) -> str:

@@ -221,7 +221,7 @@ class _Reasons:
 
     def _owed_nothing(self, group: PodGroup, batch: Batch) -> str | None:
         """Why its queue may not reclaim for the batch (4.4); None where it may, and where reclaim could not
-        help anyway: no other queue runs anything, or all nodes together are too small.
+        help anyway: no other queue runs anything, or the nodes that accept the pods are too small together.
         """
         book, queues = self._ledger.book, self._ledger.fixed.running.units["queue"]
         if (queues == book.index(group.queue)).all() or self._in_sum.beyond(batch.all_pods):

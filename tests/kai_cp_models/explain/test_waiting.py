@@ -389,6 +389,21 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
             "OverFairShare",
             "queue q: fair share 1 GPU, used 1, needs 1; needs 1 GPU; 0 free in all",
         ),
+        (  # q holds its fair share, but t needs two GPUs in zone z, where one exists.
+            tiny.world(
+                [tiny.node("a", gpus=2), tiny.node("b", gpus=1, labels={"zone": "z"})],
+                [
+                    tiny.pod("v", on="a", gpus=2),
+                    tiny.pod("w", on="b", gpus=1, queue="q2"),
+                    *(tiny.pod(f"t{i}", gpus=1, group="t", nodeSelector={"zone": "z"}) for i in range(2)),
+                ],
+                groups={"t": {"minMember": 2}},
+                queues=TWO_QUEUES,
+                actions=ALL,
+            ),
+            "NoRoomInSum",
+            "1 of 2 nodes: node selector zone=z not met; a pod needs 1 GPU; 0 free on the others",
+        ),
         (  # q holds more than its fair share, but no other queue holds anything to reclaim.
             tiny.world(
                 [tiny.node("a", gpus=2)],
