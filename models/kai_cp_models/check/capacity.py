@@ -135,7 +135,7 @@ def _asks(resident: Resident, dimension: int) -> bool:
 
 
 def numbers_of(index: int, amount: int, room: int, dimension: str) -> str:
-    """How much of how much, in words."""
+    """What is taken and what there is of a dimension, in words."""
     if index in (CPU, MEMORY, GPU):
         return f"{amounts.number(index, amount)} of {amounts.in_words(index, room)}"
     return f"{amount} of {room} {dimension}"

@@ -168,7 +168,7 @@ def _backed(
 
 
 def _plugged(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Violation]:
-    """Pods that ask for whole GPUs and get no devices for them share those GPUs of a node that are none."""
+    """Pods that ask for whole GPUs and get no devices for them share the node's GPUs that are no devices."""
     for name in sorted(world.bound_nodes if now else world.target_nodes):
         node, plugged = world.node(name), 0
         placed: list[PodKey] = []

@@ -143,7 +143,7 @@ def _pods_in_turn(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]
 def _subgroups_in_turn(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
     members = world.snapshot.members[group.key]
     if any(pod.key in world.evictions for pod in members):
-        # Its batches are then others than those of the snapshot.
+        # Then its batches differ from those of the snapshot.
         return
     alive, before = tree.alive(members), tree.counts(world.active_before(group.key))
     added = tree.counts(pod for pod in members if pod.key in world.added)

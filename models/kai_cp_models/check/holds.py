@@ -2,7 +2,7 @@
 
 A holder wants a start and may have one; no pod of it holds a place. It holds whole pods of the gang, on nodes
 that accept them, and no less than the gang needs. Promises are reported as they were made. A start that is
-later, or dropped, has one of the causes of the page, and where a cause can be seen, it is there. Who is
+later, or dropped, has one of the documented causes, and a cause that can be seen is there. A group that is
 named as beside it has a place there, and only an accepted price makes others leave. With the hold no queue is
 beyond its limit of GPUs at the start. Whether a promise that is broken could have been kept is not judged.
 
@@ -42,7 +42,7 @@ _NOISE: Final = 1e-6
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
-    """Holds of which something else is true, and promises that vanish."""
+    """Holds that are not as the plan says, and promises that vanish."""
     times, entries = world.snapshot.extras[TIMES], world.plan.reservations
     if times is None or entries is None or not times.settings.reservations.enabled:
         return
@@ -91,7 +91,7 @@ def _waiting(world: PlannedCluster, group: PodGroup) -> list[Pod]:
 
 
 def _gang(world: PlannedCluster, entry: Reservation, group: PodGroup) -> Iterator[str]:
-    """Whether places are of whole pods, and of enough of them."""
+    """Whether the places are for whole pods, and for enough of them."""
     waiting = _waiting(world, group)
     sizes = Counter(pod.spec.requests[GPU] for pod in waiting)
     kinds = list({id(pod.spec): pod for pod in waiting}.values())
@@ -137,7 +137,7 @@ def _too_small(world: PlannedCluster, pod: Pod, name: str) -> bool:
 
 
 def _told(world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup) -> Iterator[str]:
-    """Whether state, promise, cause, and those beside it or paid for, are as they say."""
+    """Whether state, promise, cause, and the groups beside it or paid for are as the hold says."""
     stored = times.stored(group.key)
     if entry.state in HOLDING and entry.start is not None:
         yield from _promised(world, times, entry, entry.start)
@@ -161,7 +161,7 @@ def _told(world: PlannedCluster, times: Times, entry: Reservation, group: PodGro
 
 
 def _others(world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup) -> Iterator[str]:
-    """Whether those beside it and those that leave for it are as it says."""
+    """Whether the groups beside it and those that leave for it are as the hold says."""
     before = times.due(group.key)
     for key in entry.beside:
         places = {world.node_after(p) for p in world.snapshot.members.get(key, ())} - {None}
@@ -191,7 +191,7 @@ def _promised(world: PlannedCluster, times: Times, entry: Reservation, start: fl
 
 
 def _seen(world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup) -> bool:
-    """Whether a cause is to be seen that snapshot, settings or plan show."""
+    """Whether the snapshot, the settings or the plan show the cause; True where they cannot show it."""
     stored, settings = times.stored(group.key), times.settings.reservations
     if entry.cause == "HigherPriority":
         groups = world.snapshot.groups
@@ -218,7 +218,7 @@ def _outranks(one: PodGroup, holder: PodGroup) -> bool:
 def _at_start(
     world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup
 ) -> dict[str, CheckedAmounts]:
-    """What the queues of a holder hold when it starts, with all holds of then."""
+    """What the queues of a holder hold when it starts, with all holds at that time."""
     start, snapshot = entry.start or times.now, world.snapshot
     holds = {e.group: e for e in world.plan.reservations or () if e.state in HOLDING and e.start is not None}
     holds = {key: one for key, one in (holds | {entry.group: entry}).items() if key in snapshot.group_by_key}

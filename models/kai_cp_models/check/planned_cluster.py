@@ -193,8 +193,8 @@ class PlannedCluster:
 
     @cached_property
     def evicted_later(self) -> frozenset[PodKey]:
-        """What actions after allocate evict, which was there when allocate gave places. Nothing where such an
-        action comes before it: what was moved out of its way may be home again.
+        """Pods that actions after allocate evict, so that they were there when allocate gave places. None if
+        an evicting action comes before allocate: a pod that was moved out of its way may be home again.
         """
         if any(self.earlier(action, "allocate") for action in EVICTION_ACTIONS):
             return frozenset()

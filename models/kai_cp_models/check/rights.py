@@ -23,7 +23,7 @@ from kai_cp_models.snapshot import PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
-    """Evictions of which only groups without a right have something."""
+    """Evictions from which only groups without a right gain."""
     if world.lawful is None:
         return
     victims: dict[str, list[PodGroup]] = {}

@@ -5,8 +5,8 @@ No pod group started after the oldest of its pods that run, whatever is noted.
 
 A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
 subgroup that met its minimum must still meet it, without the pods that such an action moves, and without
-those that terminate. What a later action evicts was kept when this one ended. Of several triggers the one
-counts that the eviction is charged to.
+those that terminate. A pod that a later action evicts was still kept when this one ended. Of several
+triggers, only the one to which the eviction is charged counts.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def reclaim_min_runtime(world: PlannedCluster, trigger: str, victim: str) -> flo
 def _spares_the_minimum(
     world: PlannedCluster, group: PodGroup, action: ActionName, taken: Container[PodKey]
 ) -> bool:
-    """Whether the group has its minimum without what the action takes although it is protected; what others
-    take later, and in this action without such a bar, it still had then.
+    """Whether the group keeps its minimum without the pods that the action takes in spite of the protection.
+    Pods that others take later, or that this action may take freely, count as kept.
     """
     members = world.snapshot.members[group.key]
     have = tree.counts(members)

@@ -79,7 +79,7 @@ def _unheld(world: PlannedCluster, times: Times) -> Iterator[Violation]:
 
 
 def _again(world: PlannedCluster, times: Times) -> Iterator[Violation]:
-    """Whose maximum ended it gets no place before its delay has passed."""
+    """A group that its maximum run time ended gets no place before its delay has passed."""
     for group in world.touched_groups:
         left = times.requeue_delay_left(group)
         if left > 0 and any(pod.key in world.added for pod in world.placed_of(group)):
@@ -102,7 +102,7 @@ def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[V
 
 
 def _begun(world: PlannedCluster, times: Times, key: GroupKey) -> Iterator[Violation]:
-    """Whose start was promised, or bought, may stay for its run time; so nothing else counts as started."""
+    """Only a group whose start was promised or bought counts as started; it may stay for its run time."""
     group = world.snapshot.group_by_key.get(key)
     if group is None or not world.placed_of(group):
         yield Violation("starts", f"{key} is said to have started, but gets no place", groups=(key,))
@@ -207,9 +207,9 @@ def _runs(world: PlannedCluster, times: Times, hold: Reservation, start: float) 
 
 
 def _asked(world: PlannedCluster, key: GroupKey) -> list[int]:
-    """What each pod of a group asks for that waits; where they are not alike, nothing but a milli-GPU.
+    """What each waiting pod of a group asks for; where the pods are not alike, a single milli-GPU.
 
-    Slots of pods are left out: which pods share GPUs by then is not known.
+    Pod slots are left out: it is not known which pods share GPUs by then.
     """
     members = world.snapshot.members[key] if key in world.snapshot.group_by_key else ()
     alike = {pod.spec.requests for pod in members if pod.key not in world.placed}

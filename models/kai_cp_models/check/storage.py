@@ -65,7 +65,7 @@ def _fault(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, n
 def _standing(
     world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, nodes: set[str]
 ) -> list[str]:
-    """Volumes that the claim may be bound to and that all the nodes reach; one that is kept for it alone."""
+    """Volumes to which the claim may be bound and that all nodes reach; only those kept for it, if any."""
     kept = [volume for volume in objects.volumes.values() if volume.claim == claim.key]
     return [
         volume.name

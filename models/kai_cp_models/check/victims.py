@@ -139,7 +139,7 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
 
 
 def _in_vain(world: PlannedCluster, group: PodGroup, what: str) -> Iterator[Violation]:
-    """What a trigger's pod that waits was given has not come to nothing just now, again and again."""
+    """No waiting pod of a trigger has just lost the places that it was given, several times in a row."""
     noted = group.notes.failures
     if noted is None or world.snapshot.now >= noted.doubted_until:
         return

@@ -47,7 +47,7 @@ class QueueBook:
     steps: QueueSteps
     """How sibling queues are compared."""
     stuck: Mapping[tuple[int, bool], Amounts] = field(default_factory=dict)
-    """By row and whether they are preemptible: what pods hold that are told to stop, and whose end is far."""
+    """What pods hold that were told to stop but do not end soon, by row and whether they are preemptible."""
     unsettled: dict[tuple[int, bool], Amounts] = field(default_factory=dict)
     """The same of pods that leave, also by an eviction of the cycle, less what nominated ones will hold. Only
     rows with a bound are counted."""

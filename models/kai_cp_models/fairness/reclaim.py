@@ -167,8 +167,8 @@ def within_quotas(book: QueueBook, queue: str, amounts: Amounts) -> tuple[bool, 
 
 
 def above_due(book: QueueBook, queue: int, held: Amounts) -> float:
-    """How many milli-GPUs of its holdings a queue does not keep from every trigger; infinite
-    where it may lose units for its CPUs or memory.
+    """How many milli-GPUs a queue holds that some trigger could take; infinite where it may lose units for
+    its CPUs or memory.
     """
     bounds = zip(held, _bounds(book, queue, entitled=True), strict=True)
     cpu, memory, gpu = (0 if bound is None else max(0, have - bound) for have, bound in bounds)

@@ -78,8 +78,8 @@ def delayed(snapshot: Snapshot, group: PodGroup) -> float | None:
 
 
 def doubted_until(snapshot: Snapshot, group: PodGroup) -> float:
-    """Until when nothing is evicted for a group because what a pod, which still waits, was given came to
-    nothing in a row: others would stop for nothing. Without doubt: 0."""
+    """Until when nothing is evicted for a group: a pod of it that still waits lost the places that it got
+    several times in a row, so others would stop for nothing. 0: there is no doubt."""
     noted = group.notes.failures
     waits = noted is not None and any(
         pod.uid == noted.uid and pod.node is None for pod in snapshot.members[group.key]
