@@ -302,18 +302,26 @@ class Transport:
         subresource: str = "",
         strategic: bool = False,
     ) -> Object | None:
-        """The patched object, or None when it is gone. A merge patch unless ``strategic``."""
+        """The patched object, or None when it is gone. A merge patch unless ``strategic``.
+
+        If ``body`` has the object's uid, another one that has its name now is not patched: it is gone.
+        """
         kind = "strategic-merge-patch" if strategic else "merge-patch"
-        return self._answer(
-            "patch",
-            resource,
-            namespace,
-            name,
-            subresource,
-            body=body,
-            absent=True,
-            content=f"application/{kind}+json",
-        )
+        try:
+            return self._answer(
+                "patch",
+                resource,
+                namespace,
+                name,
+                subresource,
+                body=body,
+                absent=True,
+                content=f"application/{kind}+json",
+            )
+        except ApiError as error:
+            if error.status == 422 and "metadata.uid: " in error.message:
+                return None
+            raise
 
     def delete(
         self, resource: Resource, namespace: str, name: str, *, uid: str = "", grace: int | None = None

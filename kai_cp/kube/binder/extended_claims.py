@@ -45,7 +45,7 @@ class ExtendedClaims:
             resources.PODS,
             meta["namespace"],
             meta["name"],
-            {"status": {"extendedResourceClaimStatus": status}},
+            {"metadata": {"uid": meta["uid"]}, "status": {"extendedResourceClaimStatus": status}},
             subresource="status",
         )
         if changed is None:

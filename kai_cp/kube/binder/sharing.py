@@ -91,9 +91,8 @@ class Sharing:
         meta = pod["metadata"]
         labels: dict[str, None] = {names.GPU_GROUP: None}
         labels |= {f"{LABEL_PREFIX}{group}": None for group in groups}
-        changed = self._transport.patch(
-            resources.PODS, meta["namespace"], meta["name"], {"metadata": {"labels": labels}}
-        )
+        body = {"metadata": {"uid": meta["uid"], "labels": labels}}
+        changed = self._transport.patch(resources.PODS, meta["namespace"], meta["name"], body)
         if changed is not None:
             self._pods.put(changed, ours=True)
         for config in () if self._other_user(pod) else self._config_names(pod) or ():
@@ -128,9 +127,8 @@ class Sharing:
         # keep the GPU of others reserved after them.
         labels = {**dict.fromkeys(present), **wanted}
         meta = pod["metadata"]
-        changed = self._transport.patch(
-            resources.PODS, meta["namespace"], meta["name"], {"metadata": {"labels": labels}}
-        )
+        body = {"metadata": {"uid": meta["uid"], "labels": labels}}
+        changed = self._transport.patch(resources.PODS, meta["namespace"], meta["name"], body)
         if changed is None:
             raise BindError("the pod is gone", final=True)
         self._pods.put(changed, ours=True)

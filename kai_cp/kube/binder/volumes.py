@@ -67,9 +67,10 @@ class Volumes:
             if claim.volume is None:
                 unbound.append((claim, raw["metadata"]["uid"]))
         unbound.sort(key=lambda one: (one[0].bytes, one[0].key))
+        uids = {claim.key: uid for claim, uid in unbound}
         for claim in self._take_volumes(unbound, node):
             if claim.selected_node != node["metadata"]["name"]:
-                self._annotate(claim, node["metadata"]["name"])
+                self._annotate(claim, uids[claim.key], node["metadata"]["name"])
         seen: dict[ObjectKey, Object | None] = {
             claim.key: self._claims.get(claim.key) for claim, _ in unbound
         }
@@ -86,7 +87,7 @@ class Volumes:
             if raw is None or (claim := _claim(raw)).volume is not None:
                 continue
             if claim.selected_node == request["spec"]["selectedNode"]:
-                self._annotate(claim, None)
+                self._annotate(claim, raw["metadata"]["uid"], None)
 
     def _is_made(self, claim: VolumeClaim) -> bool:
         """Whether a driver makes volumes for such a claim. Raises ``BindError`` if none waits for pods."""
@@ -98,8 +99,8 @@ class Volumes:
             )
         return kind.provisioner != STATIC_ONLY and claim.selector is None
 
-    def _annotate(self, claim: VolumeClaim, node: str | None) -> None:
-        body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+    def _annotate(self, claim: VolumeClaim, uid: str, node: str | None) -> None:
+        body = {"metadata": {"uid": uid, "annotations": {SELECTED_NODE: node}}}
         changed = self._transport.patch(resources.VOLUME_CLAIMS, *claim.key, body)
         if changed is not None:
             self._claims.put(changed, ours=True)

@@ -14,9 +14,10 @@ from kai_cp.kube.api.store import Store
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, reservation_name
 from kai_cp.kube.binder.sharing import _configs_of
-from kai_cp.kube.binder.steps import Awaits
+from kai_cp.kube.binder.steps import Awaits, BindError
 from kai_cp.workloads.scaling import APP
 from tests.kai_cp.kube.binder.conftest import (
+    ALLOCATION,
     Object,
     fraction,
     order,
@@ -152,6 +153,23 @@ def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, se
     assert found is not None
     assert names.GPU_GROUP not in found["metadata"]["labels"]
     assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
+
+
+def test_a_later_pod_of_the_same_name_is_left_alone(server: StubServer, setup: Any) -> None:
+    """A pod of a StatefulSet may be deleted and made again while its first order waits for a device. Without
+    the label of its own order nothing would keep its GPU reserved."""
+    later = fraction("p")
+    later["metadata"]["labels"] = {names.GPU_GROUP: "g2"}
+    later = server.put(r.PODS, later)
+    first = {**later, "metadata": {**later["metadata"], "uid": "first", "labels": {}}}
+    spec = {"receivedResourceType": "Fraction", "selectedGPUGroups": ["g1"], "selectedNode": "n"}
+    sharing, _, _, extended = setup().steps
+    sharing.undo(first, {"spec": spec})
+    extended.undo(first, {"spec": {"extendedResourceClaimAllocation": {}}})
+    allocation = {"deviceRequests": [{"name": "r"}], "allocation": ALLOCATION}
+    with pytest.raises(BindError, match="the pod is gone"):
+        extended.prepare(first, node("n"), {"spec": {"extendedResourceClaimAllocation": allocation}})
+    assert server.get(r.PODS, "ns", "p") == later
 
 
 def test_config_maps_of_another_pod_are_neither_written_nor_deleted(server: StubServer, setup: Any) -> None:
