@@ -339,12 +339,17 @@ class Ledger:
     def promised(self, pods: Sequence[Pod]) -> bool:
         """Whether all these pods wait, and the nodes that they are nominated to still take them together."""
         nodes = [self.nominated_to(pod) if pod.status is PodStatus.PENDING else -1 for pod in pods]
-        taken = min(nodes, default=0) >= 0
+        named = min(nodes, default=0) >= 0
+        return named and any(self._take_all(pods, nodes, evenly=evenly) for evenly in (False, True))
+
+    def _take_all(self, pods: Sequence[Pod], nodes: Sequence[int], *, evenly: bool) -> bool:
+        """Whether the nodes take all these pods, one after the other; ``evenly``: see ``choose_groups``."""
+        taken = True
         self.mark()
         for pod, node in zip(pods, nodes, strict=True):
             taken = taken and self.fits_on(pod, node, now=False)
             if taken and pod is not pods[-1]:
-                self.place(pod, node, pipelined=True)
+                self.place(pod, node, pipelined=True, evenly=evenly)
         self.back()
         return taken
 
@@ -398,10 +403,11 @@ class Ledger:
         """Memory of a shared device that is free now, or once its releasing members are gone."""
         return self.devices[node, name].free_mib(self.fixed.mib_on[node], now=now)
 
-    def choose_groups(self, pod: Pod, node: int) -> tuple[str, ...]:
-        """GPU groups for a share on ``node``, one per device (2.6)."""
+    def choose_groups(self, pod: Pod, node: int, *, evenly: bool = False) -> tuple[str, ...]:
+        """GPU groups for a share on ``node``, one per device (2.6). ``evenly``: those that are free most, so
+        that as many equal shares as possible fit, each on devices of its own."""
         need, total, devices = self.share_mib_on(pod, node), self.fixed.mib_on[node], pod.spec.gpu.devices
-        spread = self.snapshot.policy.plugin("gpuspread")
+        spread = evenly or self.snapshot.policy.plugin("gpuspread")
         options = [
             (self.devices[node, name].used_mib() / total * (1 if spread else -1), name)
             for name in self.groups_on.get(node, ())
@@ -409,7 +415,7 @@ class Ledger:
         ]
         free = self.room.free_on[node]
         # Where a share is promised its place, a new device may be what another pod is promised.
-        opens = spread and self.nominated_to(pod) != node
+        opens = evenly or (spread and self.nominated_to(pod) != node)
         fresh = min(max(free[GPU], 0) // MILLI, devices, max(free[PODS] - 1, 0)) if opens else 0
         chosen = [name for _, name in sorted(options)][: devices - fresh]
         while len(chosen) < devices:
@@ -503,17 +509,23 @@ class Ledger:
     # --- operations ------------------------------------------------------------------------------
 
     def place(
-        self, pod: Pod, node: int, gpu_groups: tuple[str, ...] | None = None, *, pipelined: bool
+        self,
+        pod: Pod,
+        node: int,
+        gpu_groups: tuple[str, ...] | None = None,
+        *,
+        pipelined: bool,
+        evenly: bool = False,
     ) -> None:
         """Give the pod a place: bound this cycle, or pipelined (bound when something frees up, be it only a
         device or the limit or quota of its queue). ``gpu_groups``: of a share; None: as KAI chooses them,
-        or its own where it runs on by them alone."""
+        or ``evenly``, or its own where it runs on by them alone."""
         names, rules = gpu_groups or (), self._concerned(pod)
         if pod.spec.gpu.shares:
             # Rules do not ask again for what it needs at home, if it has its devices again.
             home = bool(rules) and not names and pod.key in self.evicted and node == self.home(pod)
             returns = home and self.own_devices_free(pod)
-            names = pod.gpu_groups if returns else names or self.choose_groups(pod, node)
+            names = pod.gpu_groups if returns else names or self.choose_groups(pod, node, evenly=evenly)
             pipelined = pipelined or not self.devices_free(pod, node, names, now=True)
         pipelined = pipelined or (bool(self.book.unsettled) and self._queue_waits(pod, node))
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED

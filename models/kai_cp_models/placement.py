@@ -111,6 +111,8 @@ class Placer:
     gang: Gang
     pipeline_only: bool = False
     only: Literal["nominated", "now"] | None = None
+    _evenly: bool = field(default=False, init=False)
+    """Whether shares take the devices that are free most, see ``Ledger.choose_groups``."""
     _filled: tuple[FilledPlaces, Mask] | None = field(default=None, init=False)
     """The places that are being filled, and the nodes in all of them."""
     _whole: Subgroup | None = field(default=None, init=False)
@@ -120,7 +122,12 @@ class Placer:
     def place(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
         self._whole = batch.subgroup
-        if (failure := self._subtree(ledger, batch, _ANYWHERE)) is None:
+        failure = self._subtree(ledger, batch, _ANYWHERE)
+        if failure is not None and self.only == "nominated":
+            # The plan that promised the places may have chosen the devices so.
+            self._evenly = True
+            failure = self._subtree(ledger, batch, _ANYWHERE)
+        if failure is None:
             self.start_together(ledger, batch.all_pods)
         return failure
 
@@ -209,7 +216,7 @@ class Placer:
         if node < 0:
             # The message is made later (``explain``), only for groups that still wait at the end.
             return Refusal("NodeFragmented", pod=pod)
-        ledger.place(pod, node, pipelined=self.pipeline_only or not idle)
+        ledger.place(pod, node, pipelined=self.pipeline_only or not idle, evenly=self._evenly)
         return None
 
     def _best(self, ledger: Ledger, pod: Pod, area: _Area) -> tuple[int, bool]:

@@ -348,6 +348,18 @@ def test_a_promised_share_takes_no_device_that_it_was_not_promised(strategy: str
     assert reasons(plan)["b"] != "InternalError"
 
 
+def test_a_gang_of_shares_gets_its_promised_place_if_any_choice_of_devices_fits() -> None:
+    """Half of two devices of n1 is taken, a third GPU is idle. t asks twice for halves of two devices: where
+    t-0 joins both devices in use, t-1 has one only. Where each of them takes half of the third, both fit."""
+    half, halves = fraction(500), fraction(500, devices=2)
+    there = [pod(f"{name}-0", "n1", spec=half, gpu_groups=(name,)) for name in "xy"]
+    waiting = [pod(f"t-{i}", spec=halves, nominated_node="n1") for i in range(2)]
+    groups = [group("t", 2, queue="a"), group("b", queue="b"), group("x"), group("y")]
+    queues = [queue("a"), queue("b", priority=200), queue("q")]
+    plan = solved(world(*there, *waiting, groups=groups, nodes=[node("n1", gpus=3)], queues=queues))
+    assert bound(plan) == {"t-0": "n1", "t-1": "n1"}
+
+
 def test_a_promised_place_that_reclaim_takes_back_is_lost_like_a_pod_that_runs() -> None:
     """v has a quota of 2 and holds 5 GPUs with w-0, which is promised 4. t of q takes its 5: v may lose r-0
     while it holds 5, and then w-0 while it holds 4."""
