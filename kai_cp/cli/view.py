@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from kai_cp.cli.options import (
     UsageOption,
 )
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
+
+if TYPE_CHECKING:
+    from kai_cp.json_types import Object
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -85,14 +88,14 @@ def view(
     typer.echo(f"{target}: {len(text.encode()) / 1024:,.0f} KiB; open it in a browser")
 
 
-def _fixes_or_exit(path: Path | None) -> dict[str, list[str]]:
+def _fixes_or_exit(path: Path | None) -> dict[str, Object]:
     """What would help, by pod group, of an ``explanation/1``; none without a path."""
-    from kai_cp.explain.text import fix_lines
+    from kai_cp.explain.text import remedies
 
     if path is None:
         return {}
     try:
         document = mapping_or_exit(path, "--explained") or {}
-        return {entry["podGroup"]: fix_lines(entry) for entry in document["explanations"]}
+        return {entry["podGroup"]: remedies(entry) for entry in document["explanations"]}
     except (KeyError, TypeError):
         fail(f"--explained: {path}: no explanation/1; `kai-cp explain --all -o json` writes it", WRONG_USAGE)

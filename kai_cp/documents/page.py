@@ -75,6 +75,7 @@ class PendingRow(TypedDict):
         bool, Field(description="Whether no plan places it while everything ahead of it is served.")
     ]
     fixes: NotRequired[Annotated[list[str], Field(description="What would help; absent: not asked.")]]
+    note: NotRequired[Annotated[str, Field(description="That nothing helps, or what was not tried.")]]
 
 
 @with_config(CLOSED)

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from kai_cp.explain.sentences import rule_words
-from kai_cp.json_types import Json
+from kai_cp.json_types import Json, Object
 from kai_cp.report.headline import cut_words
 from kai_cp_models.pods import UNLIMITED
 
@@ -112,14 +112,26 @@ def _fixes(entry: Json) -> list[str]:
     found: list[str] = []
     for i, line in enumerate(fix_lines(entry), 1):
         found += _part("Fixes" if i == 1 else "", f"{i}. {line}")
+    none, late = _lacking(entry)
+    if none:
+        found += _part("Fixes", none)
+    if late:
+        found += _part("", f"{late}; a larger --budget tries more")
+    return found
+
+
+def _lacking(entry: Json) -> tuple[str, str]:
+    """That there are no fixes, and for which kinds there was no time; "" where there is nothing to say."""
     untried = [one["kind"] for one in entry["noFix"] if one["because"].startswith("not tried")]
     names = ", ".join("two kinds together" if kind == "combined" else kind for kind in untried)
-    if not entry["fixes"]:
-        tried = len(entry["noFix"]) > len(untried)
-        found += _part("Fixes", "none that was tried helps" if tried else "none was tried")
-    if untried:
-        found += _part("", f"not tried for lack of time: {names}; a larger --budget tries more")
-    return found
+    tried = len(entry["noFix"]) > len(untried)
+    none = "none that was tried helps" if tried else "none was tried"
+    return "" if entry["fixes"] else none, f"not tried for lack of time: {names}" if untried else ""
+
+
+def remedies(entry: Json) -> Object:
+    """What would help, for the page: ``fix_lines``, and in a note what these do not say."""
+    return {"fixes": fix_lines(entry), "note": "; ".join(filter(None, _lacking(entry)))}
 
 
 def _starts(text: str) -> str:

@@ -38,7 +38,7 @@ def view(
     plan: Plan | None,
     *,
     mode: str = "",
-    fixes: Mapping[str, Sequence[str]] | None = None,
+    fixes: Mapping[str, Object] | None = None,
     asks: bool = False,
     settings: Settings | None = None,
 ) -> Object:
@@ -49,7 +49,7 @@ def view(
         snapshot: The cluster.
         plan: What was decided on it.
         mode: Of the scheduler that serves the page.
-        fixes: What would help, in words, by pod group; groups that were not asked about are absent.
+        fixes: ``remedies`` by pod group; groups that were not asked about are absent.
         asks: Whether the page may ask its host for fixes.
         settings: With which it was decided; without them nothing is shown over time.
     """
@@ -144,7 +144,7 @@ def _pending(
     plan: Plan | None,
     line: Sequence[Waiter],
     number: Mapping[GroupKey, int],
-    fixes: Mapping[str, Sequence[str]],
+    fixes: Mapping[str, Object],
 ) -> list[Object]:
     """The waiting pod groups in fair order; after a plan only those that it leaves pending."""
     why = {entry.group: entry for entry in plan.unscheduled} if plan is not None else {}
@@ -156,7 +156,7 @@ def _pending(
             continue
         entry = _waits(snapshot, waiter, place, number[key], why.get(key))
         known = fixes.get(str(key))
-        found.append(entry if known is None else {**entry, "fixes": list(known)})
+        found.append(entry if known is None else {**entry, **known})
     return found
 
 

@@ -104,10 +104,10 @@ def view_routes(last: Callable[[], bytes | None], explain: Explain | None = None
 
 def _in_words(answer: Response) -> Response:
     """The fixes of an explanation as lines of text; an error answer is passed on."""
-    from kai_cp.explain.text import fix_lines
+    from kai_cp.explain.text import remedies
 
     if answer.status != 200:
         return answer
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     (entry,) = orjson.loads(body)["explanations"]
-    return Response(orjson.dumps({"fixes": fix_lines(entry)}), JSON, headers=GUARDED)
+    return Response(orjson.dumps(remedies(entry)), JSON, headers=GUARDED)

@@ -147,8 +147,9 @@ function proof(entry) {
 
 /* What would help: from the document, or asked of the scheduler that serves the page. */
 function remedies(entry, name) {
-  const list = (fixes) => fixes.length ? h("ol", { class: "sub" }, fixes.map((fix) => h("li", {}, fix))) : h("div", { class: "sub" }, "Nothing that was tried helps.");
-  if (entry.fixes) return list(entry.fixes);
+  const list = ({ fixes, note }) => h("div", { class: "sub" },
+    fixes.length ? h("ol", { class: "sub" }, fixes.map((fix) => h("li", {}, fix))) : "Fixes: ", note || null);
+  if (entry.fixes) return list(entry);
   if (!world.asks) return null;
   const ask = h("button", { type: "button", class: "small" }, "What would help?");
   ask.addEventListener("click", async () => {
@@ -157,8 +158,8 @@ function remedies(entry, name) {
     try {
       const answer = await fetch(`/view/fixes?podGroup=${encodeURIComponent(name)}`);
       if (!answer.ok) throw new Error((await answer.text()).trim() || `status ${answer.status}`);
-      entry.fixes = (await answer.json()).fixes;
-      ask.replaceWith(list(entry.fixes));
+      Object.assign(entry, await answer.json());
+      ask.replaceWith(list(entry));
     } catch (error) {
       ask.disabled = false;
       ask.textContent = `${error.message}. Ask again`;

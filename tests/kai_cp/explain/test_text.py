@@ -10,7 +10,7 @@ from kai_cp.explain import document
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.sentences import RULES
-from kai_cp.explain.text import _fixes, _proof, describe, fix_lines, lines
+from kai_cp.explain.text import _fixes, _proof, describe, fix_lines, lines, remedies
 from kai_cp_models.explain.families import ORDER
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
@@ -248,6 +248,13 @@ def test_a_group_that_no_rule_blocks_needs_no_proof() -> None:
     world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
     assert "none: no rule blocks it" in "\n".join(lines({**entry, "reason": "FitsAsItIs"}))
+
+
+def test_the_page_is_told_what_was_not_tried() -> None:
+    late = [{"kind": "combined", "because": "not tried: the time for fixes was over"}]
+    assert remedies({"fixes": [], "noFix": []}) == {"fixes": [], "note": "none was tried"}
+    said = "none was tried; not tried for lack of time: two kinds together"
+    assert remedies({"fixes": [], "noFix": late}) == {"fixes": [], "note": said}
 
 
 def test_kinds_that_were_not_tried_are_told_as_kinds_of_fixes() -> None:

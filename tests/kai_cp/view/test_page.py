@@ -318,11 +318,15 @@ def test_a_large_cluster_draws_what_is_in_sight(
 
 
 def test_the_page_lists_fixes(browser: Chrome, tmp_path: Path) -> None:
-    made = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": ["stop ns/r -> starts now", EVIL]})
+    told = {"fixes": ["stop ns/r -> starts now", EVIL], "note": "not tried for lack of time: move"}
+    made = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": told})
     shown = opened(browser, tmp_path, made, "pending")
     assert "stop ns/r -> starts now" in shown
+    assert "not tried for lack of time: move" in shown
     assert EVIL in shown
     assert browser.find_elements(By.CSS_SELECTOR, "main img, main script") == []
+    made = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": {"fixes": [], "note": "none was tried"}})
+    assert "Fixes: none was tried" in opened(browser, tmp_path, made, "pending")
 
 
 def test_the_document_is_published_json_and_holds_no_pod_twice() -> None:
@@ -331,7 +335,7 @@ def test_the_document_is_published_json_and_holds_no_pod_twice() -> None:
     assert made["cells"] == [[2] * 4, [0, 0, -1, -1], [-1] * 4, [-1] * 4]
     assert made["cellsAfter"] == {"0": [1] * 4}
     assert [(entry["group"], entry["position"]) for entry in made["pending"]] == [(3, 2)], "t comes before w"
-    with_fixes = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": ["wait"]})
+    with_fixes = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": {"fixes": ["wait"], "note": ""}})
     undecided = view("c", parse(world(), now=NOW), None)
     for shown in (made, with_fixes, undecided):
         assert problems("view/1", json.loads(json.dumps(shown))) == []

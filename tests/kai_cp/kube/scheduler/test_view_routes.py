@@ -84,6 +84,7 @@ EXPLAINED = {
     "explanations": [
         {
             "podGroup": "ns/w",
+            "noFix": [],
             "fixes": [
                 {
                     "kind": "clear-backoff",
