@@ -104,8 +104,8 @@ def rule_words(family: str) -> str:
 
 
 def words(families: Families) -> str:
-    """A blocking set in words."""
-    return ", ".join(map(rule_words, ordered(families)))
+    """A blocking set in words; without nodes it is empty."""
+    return ", ".join(map(rule_words, ordered(families))) or "the lack of nodes"
 
 
 def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, found: Blocking) -> str:
@@ -119,7 +119,7 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
     first = found.sets[0]
     kinds = {kind_of(family) for family in first}
     stays = bool(lasting(situation, group, [first]))
-    told = why is not None and why.reason in _OF_QUEUE
+    told = not first or (why is not None and why.reason in _OF_QUEUE)
     if told or kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}:
         return engine or words(first)
     of_devices = not _disturbs(first) and bool(kinds & DEVICE_RULES)

@@ -76,6 +76,8 @@ def _proof(entry: Json) -> str:
         return "none: no plan was found, and nothing proves that there is none"
     if not entry["blocking"]:
         return "by the cycle; there was no time to find out which rules block it"
+    if not any(entry["blocking"]):
+        return "no plan is possible while there are no nodes"
     sets = "; nor with: ".join(", ".join(map(rule_words, one)) for one in entry["blocking"])
     words = f"no plan is possible with: {sets}"
     if not entry["minimal"]:

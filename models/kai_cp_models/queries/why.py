@@ -194,7 +194,7 @@ def shortages(
     size = amounts.optimistic_batch(situation.snapshot, batch.all_pods if batch else ())
     firm = field == "quota" and not group.preemptible
     bounds = book.limit if field == "limit" else book.firm_quota if firm else book.quota
-    for i in book.line(group.queue):
+    for i in book.line(group.queue) if group.queue in situation.snapshot.queue_by_name else ():
         held = (book.firm if firm else book.held)[i]
         below = wanted_below(situation, book.name(i)) if of_all else None
         whole = [int(held[r] + size[r]) for r in range(len(size))] if below is None else below

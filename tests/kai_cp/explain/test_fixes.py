@@ -8,6 +8,7 @@ from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.fixes import _Pairs
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.queries.why import shortages
 from kai_cp_models.settings import ExplainSettings, FixKind, Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support.objects import Object
@@ -35,6 +36,12 @@ def test_the_settings_say_what_is_cheapest() -> None:
 
 def test_a_kind_that_is_left_out_is_not_looked_for() -> None:
     assert kinds_with("add-nodes") == ["add-nodes"]
+
+
+def test_a_queue_that_does_not_exist_has_no_limit_to_exceed() -> None:
+    raw = cluster([node("n0", gpus=1)], [pod("r", "n0", gpus=1), pod("x", gpus=1, queue="nope")])
+    situation = Explainer(Draft(raw, NOW), Settings()).decided.situation
+    assert not any(shortages(situation, situation.snapshot.group_by_key[X], "limit"))
 
 
 def test_allocate_is_switched_on_where_no_action_serves_a_group() -> None:

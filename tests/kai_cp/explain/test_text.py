@@ -31,6 +31,16 @@ def test_fixes_that_were_not_looked_for_are_not_called_useless() -> None:
     assert "none that was tried helps" in words(("add-nodes",))
 
 
+def test_a_cluster_without_nodes_is_told_in_words() -> None:
+    entry = Explainer(Draft(cluster([], [pod("x")]), NOW), Settings(), kinds=()).explain(
+        GroupKey("default", "x")
+    )
+    said = [" ".join(line.split()) for line in lines(entry)]
+    assert "Reason NoNodeAccepts: there is no node" in said
+    assert "Proof no plan is possible while there are no nodes" in said
+    assert "Start waiting for other jobs does not help against: the lack of nodes" in said
+
+
 def test_a_job_without_gpus_needs_cpus() -> None:
     world = cluster([node("n0")], [pod("x", requests={"cpu": "9", "memory": "1Gi"})])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))

@@ -456,6 +456,14 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
             "NoAction",
             "no action of this policy serves it",
         ),
+        (  # Scheduling is restricted to workers, and no node is labelled as one.
+            tiny.world(
+                [tiny.node("a", gpus=2)], [tiny.pod("t", gpus=1)], params={"restrictSchedulingNodes": True}
+            ),
+            "NoNodeAccepts",
+            "there is no node with the label "
+            "node-role.kubernetes.io/gpu-worker or node-role.kubernetes.io/cpu-worker",
+        ),
         (  # Reclaim is first refused for the fair share; the limit would refuse t after any change of shares.
             tiny.world(
                 [tiny.node("a", gpus=2)],

@@ -179,6 +179,11 @@ class NodeTable:
 
 def refusing(table: NodeTable, pod: Pod) -> list[str]:
     """Why static rules refuse the pod, in words with the number of nodes, most nodes first."""
+    if not len(table):
+        policy = table.snapshot.policy
+        pool = f" in node pool {policy.node_pool}" if policy.node_pool else ""
+        labels = f"{policy.gpu_worker_label} or {policy.cpu_worker_label}"
+        return [f"there is no node{pool}" + f" with the label {labels}" * policy.restrict_node_scheduling]
     counted = sorted(refusals(table, pod).items(), key=lambda item: (-item[1], item[0]))
     return [f"{count} of {len(table)} nodes: {why}" for why, count in counted]
 
