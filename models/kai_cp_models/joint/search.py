@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from math import inf
@@ -210,9 +210,10 @@ def _span(model: cp_model.CpModel, cost: Linear) -> int:
     return sum(abs(c) * (domain[-1] - domain[0]) for c, domain in zip(flat.coeffs, domains, strict=True))
 
 
-def _hint(model: cp_model.CpModel, values: Iterable[int]) -> None:
+def _hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
     """Let the next solve start from these values of all variables, in the order of the model."""
     model.clear_hints()  # type: ignore[no-untyped-call]
     # Variable by variable through the model's own methods this takes longer than many a solve.
-    model.proto.solution_hint.vars.extend(range(len(model.proto.variables)))
+    # A row without variables has added one since.
+    model.proto.solution_hint.vars.extend(range(len(values)))
     model.proto.solution_hint.values.extend(values)

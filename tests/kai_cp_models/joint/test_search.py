@@ -126,6 +126,15 @@ def test_goals_follow_one_by_one_where_their_sum_proves_nothing(monkeypatch: pyt
     assert [(stage.objective, stage.proved) for stage in stages] == [(0, True), (1, True), (3, True)]
 
 
+def test_a_goal_that_no_plan_can_change_hides_none_that_follow() -> None:
+    """Such a goal is a row without variables, for which the model grows by a constant; with a solution for
+    fewer variables than it has it was no model any more."""
+    model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    objectives.insert(1, Objective("constant", 0))
+    _, stages, _ = solved(model, objectives, together=False)
+    assert [(stage.objective, stage.proved) for stage in stages] == [(n, True) for n in (0, 0, 1, 3)]
+
+
 @pytest.mark.parametrize(("left", "used"), [(4.0, True), (1.0, False)], ids=["enough", "too little"])
 def test_an_answer_that_more_work_would_change_is_not_used(
     left: float, used: bool, monkeypatch: pytest.MonkeyPatch
