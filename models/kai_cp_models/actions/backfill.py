@@ -113,7 +113,7 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
 
     Where moves are limited, no pod moves instead of being lost.
     """
-    ledger, by = cycle.ledger, cycle.evicted_by
+    ledger = cycle.ledger
     limited = cycle.settings.objective.max_moved_gpus_per_admitted_gpu != UNLIMITED
     lost = {key: [pod for pod in pods if not ledger.stays(pod)] for key, pods in evicted.items()}
     victims = {key: pods for key, pods in lost.items() if pods and not limited}
@@ -153,6 +153,6 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
             order.use(ledger.book, ask.group.queue)
             roomy = list(filter(ledger.has_room, roomy))
             given.add(key)
-            here = [pod.key for pod in victims.get(key, ask.pods) if pod.key in ledger.held]
-            cycle.placed_by |= {pod: by[pod].action if pod in by else action for pod in here}
+            here = (pod.key for pod in victims.get(key, ask.pods) if pod.key in ledger.held)
+            cycle.placed_by |= dict.fromkeys(here, action)
     return given

@@ -98,11 +98,11 @@ class Levels:
     def before_reclaim(world: PlannedCluster) -> Levels:
         """Totals when reclaim starts: those of the snapshot, changed by the actions before it."""
         before = {action for action in world.turns if world.earlier(action, "reclaim")}
-        gone = [world.pod(key) for key in world.lost if world.evictions[key].action in before]
+        gone = [world.pod(key) for key, one in world.evictions.items() if one.action in before]
         # A share by memory counts for more or less where it moves to.
-        moved = [world.pod(key) for key in world.moved if world.evictions[key].action in before]
+        moved = [pod for pod in gone if pod.key in world.placed and world.placed[pod.key].action in before]
         placed = (part for (_, action), part in world.added_held.items() if action in before)
-        held = sums(world, world.start.held, *placed, arriving=moved, leaving=[*gone, *moved])
+        held = sums(world, world.start.held, *placed, arriving=moved, leaving=gone)
         return Levels(world.start, *held)
 
     def __getitem__(self, queue: str) -> QueueLevel:
