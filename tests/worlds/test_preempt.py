@@ -9,7 +9,7 @@ import pytest
 
 from kai_cp_models.plan import REJECTED
 from kai_cp_models.pods import LabelSelector, PodAffinityTerm, PodStatus, Requirement
-from kai_cp_models.snapshot import Queue, Snapshot
+from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from tests.support import tiny
 from tests.support.plans import SETTINGS, bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import (
@@ -581,3 +581,62 @@ def test_a_group_that_lost_its_pods_to_the_first_asks_anew(caplog: pytest.LogCap
     )
     plan = solved(snapshot)
     assert (lost(plan), placed(plan), caplog.messages) == ({"r-0"}, {"h"}, [])
+
+
+def test_a_group_whose_place_goes_to_another_takes_what_it_may_itself() -> None:
+    """Allocate gives w the idle GPU of n1, which t needs with that of x; w may stop y as well."""
+    there = {"node_selector": (("zone", "a"),)}
+    members = [pod("x-0", "n1"), pod("y-0", "n2"), pod("t-0", spec=spec(2, **there)), pod("w-0")]
+    groups = [group(name, priority=p) for name, p in (("x", 10), ("y", 20), ("t", 100), ("w", 50))]
+    plan = solved(
+        cluster(
+            members, groups, [node("n1", gpus=2, labels={"zone": "a"}), node("n2", gpus=1)], actions=ACTIONS
+        )
+    )
+    assert nominated(plan).keys() == {"t-0", "w-0"}
+    assert lost(plan) == {"x-0", "y-0"}
+
+
+def test_no_pod_moves_for_what_fits_beside_it_only_to_serve_one_without_a_right_to_it() -> None:
+    """t fits without evictions. For u x might move off n2; but u may stop y alone, so it does, the eviction
+    names it, and t starts now."""
+    members = [
+        *pods("t", 2, spec=spec(2)),
+        *(
+            pod(f"{name}-0", at, spec=spec(n))
+            for name, at, n in (("y", "n3", 2), ("x", "n2", 1), ("z", "n3", 1))
+        ),
+        pod("u-0", spec=spec(2)),
+    ]
+    groups = [group(name, priority=p) for name, p in (("y", 40), ("x", 50), ("z", 50), ("u", 45))]
+    nodes = [node(f"n{i}", gpus=gpus) for i, gpus in ((1, 3), (2, 4), (3, 3))]
+    snapshot = cluster(members, [group("t", 2, priority=90), *groups], nodes, actions=("preempt",))
+    plan = solved(snapshot)
+    assert (set(bound(plan)), set(nominated(plan)), lost(plan)) == ({"t-0", "t-1"}, {"u-0"}, {"y-0"})
+    assert [d.triggers for d in plan.decisions if d.kind == "Evict"] == [(group("u").key,)]
+
+
+def test_what_reclaim_leaves_over_was_not_there_when_reclaim_began() -> None:
+    """t stops x in their queue. g is within its share only without x, which gets a place again from what the
+    large v leaves over; so that place is reclaim's, and the checker counts it as such."""
+    at = [{"node_selector": (("zone", name),)} for name in ("n1", "n2")]
+    members = [
+        *(pod("x-0", "n1"), pod("v-0", "n2", spec=spec(3))),
+        *(pod("t-0", spec=spec(**at[0])), pod("g-0", spec=spec(**at[1]))),
+    ]
+    groups = [
+        group("x"),
+        group("t", priority=75),
+        group("g", priority=40),
+        group("v", queue="r", priority=10),
+    ]
+    none = Shares(1, 1, 0)
+    queues = [
+        queue("q", quota=gpu_bound(2), weight=none),
+        queue("r", quota=gpu_bound(0), weight=none),
+    ]
+    nodes = [node(name, gpus=gpus, labels={"zone": name}) for name, gpus in (("n1", 1), ("n2", 3))]
+    order = ("preempt", "reclaim")
+    plan = solved(cluster(members, groups, nodes, queues, actions=order))
+    assert (placed(plan), lost(plan)) == ({"t-0", "g-0"}, {"v-0"})
+    assert {d.action for d in plan.decisions if d.pod.name == "x-0"} == {"preempt", "reclaim"}

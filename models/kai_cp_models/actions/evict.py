@@ -31,7 +31,7 @@ from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage, StageStatus
-from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.refusal import Refusal
 
 _STATUS: Final[tuple[StageStatus, StageStatus]] = "FEASIBLE", "OPTIMAL"
@@ -106,9 +106,9 @@ def _ahead(*both: tuple[Ledger, Sequence[ActionRun]]) -> bool:
 
 
 def _followed(run: ActionRun, left: int) -> list[ActionRun]:
-    """Decide the asks of the run, and under reclaim those that losses entitle."""
+    """Decide the asks of the run; then those whose places these got and, under reclaim, those entitled."""
     cycle, policy, start = run.cycle, run.policy, run.base
-    runs, parts = list[ActionRun](), list[Set[GroupKey]]([run.asks.keys()])
+    runs, parts, withdrawn = list[ActionRun](), list[Set[GroupKey]]([run.asks.keys()]), set[PodKey]()
     while parts:
         cycle.budget.begin_part(left + len(parts))
         keys = parts.pop(0)
@@ -122,10 +122,12 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
         if run.found.asks:
             _commit(run)
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
-            if policy.by_share and (
-                further := _over_share(run, run.book) - _over_share(run, run.found.ledger.book)
-            ):
+            withdrawn |= (gone := run.base.held.keys() - cycle.ledger.held.keys())
+            further = {group for key in gone if (group := cycle.snapshot.pod_by_key[key].group)}
+            if policy.by_share:
                 # Those are within their share only because of what the admitted ones took.
+                further |= _over_share(run, run.book) - _over_share(run, run.found.ledger.book)
+            if further:
                 parts.append(further)
             if again := others & run.refused:
                 # What the plan leaves may serve more of those that were decided beside it.
@@ -134,7 +136,6 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
     if policy.by_share:
         admitted = [ask for one in found for ask in one.asks]
         owners = {item: takers for one in found for item, takers in one.owners.items()}
-        withdrawn = start.held.keys() - found[-1].ledger.held.keys()
         cycle.overreaching = partial(overreaching, start, admitted, owners=owners, withdrawn=withdrawn)
     if not policy.own_queue:
         _offer(cycle, policy)
@@ -147,7 +148,7 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     admit_all(run)
     # If the plan is too large, it stays open which units are best lost.
     while not run.found.too_large_to_weigh and (
-        first := rightful(run.found.asks, run.found.lost, run.takes_of)
+        first := rightful(run.found.asks, run.found.lost or run.found.disturbed, run.takes_of)
     ):
         run.cycle.waiting.update(before)
         run = run.again()
@@ -166,8 +167,9 @@ def rightful(
     """The first asks of a plan that are to be decided without the others (formulation 1.3), so that no unit
     is lost that only the others have a right to; none where these are all asks.
 
-    ``lost``: ranks of the lost units. An ask with a right to none of them is left out. So are the first that
-    has a right to fewer than an earlier one, and all later ones: without it, that one may take other units.
+    ``lost``: ranks of the lost units, or of the moved ones where none is lost. An ask with a right to none of
+    them is left out. So are the first that has a right to fewer than an earlier one, and all later ones:
+    without it, that one may take other units.
     """
     rights, kept = dict[frozenset[int], frozenset[int]](), list[GroupKey]()
     for ask in asks if lost else ():
@@ -240,7 +242,7 @@ def _commit(run: ActionRun) -> None:
         if pod.key in found.ledger.held:
             cycle.placed_by[pod.key] = action
 
-    for pod, owners in named_triggers(run.policy, found):
+    for pod, owners in named_triggers(run.policy, found, run.takes_of):
         if pod.key in found.ledger.evicted and pod.key not in base.evicted:
             evicted(pod, owners)
         elif pod.group is not None and pod.key in base.held and pod.key not in found.ledger.held:

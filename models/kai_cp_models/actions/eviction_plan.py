@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,19 +67,20 @@ class NoPlan:
     served: frozenset[GroupKey] | None = None
 
 
-def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:
+def named_triggers(
+    policy: EvictionPolicy, found: EvictionPlan, takes_of: Callable[[Ask], frozenset[int]]
+) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:
     """Every pod of the units that some trigger takes or moves, with the triggers that its eviction names.
 
-    It names the triggers that use the freed place; if none does, or under reclaim, all that took the unit.
-    Of several, reclaim and preempt name the first. A move may name several.
+    It names the triggers that use the freed place and may take the unit; if none does, or under reclaim, all
+    that took it. Of several, reclaim and preempt name the first. A move may name several.
     """
-    ledger, users = found.ledger, dict[str, list[GroupKey]]()
+    ledger, users = found.ledger, dict[str, list[Ask]]()
     for ask in () if policy.by_share else found.asks:
         for node in ledger.nodes_of(ask.pods):
-            users.setdefault(ledger.snapshot.nodes[node].name, []).append(ask.group.key)
+            users.setdefault(ledger.snapshot.nodes[node].name, []).append(ask)
     for item in filter(found.owners.__contains__, found.ranked):
-        takers = found.owners[item]
-        among = frozenset(takers)
         for pod in item.pods:
-            here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
-            yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named + 1]
+            there = users.get(pod.node or "", ())
+            here = tuple(ask.group.key for ask in there if item.rank in takes_of(ask))
+            yield pod, (here or found.owners[item])[: 1 if policy.may_lose else LIMITS.named + 1]

@@ -283,7 +283,8 @@ class _Search:
         most = self.model.most_moved
         if most == inf:
             return frozenset()
-        named = named_triggers(self.run.policy, self._plan(ledger, answer, owners))
+        found = self._plan(ledger, answer, owners)
+        named = named_triggers(self.run.policy, found, self.run.takes_of)
         fresh = ledger.evicted.keys() - self.run.base.evicted.keys()
         moves = {(pod.group, names) for pod, names in named if pod.key in fresh}
         groups = frozenset(group for group, _ in moves)

@@ -374,10 +374,10 @@ def test_a_group_that_a_part_of_reclaim_serves_is_in_no_later_part(
     commits, offers = evict.named_triggers, evict.backfill
     passes: list[list[Sequence[Ask]]] = [[]]
 
-    def committed(policy: EvictionPolicy, found: EvictionPlan) -> object:
+    def committed(policy: EvictionPolicy, found: EvictionPlan, takes_of: object) -> object:
         if policy is RECLAIM:
             passes[-1].append(found.asks)
-        return commits(policy, found)
+        return commits(policy, found, takes_of)  # type: ignore[arg-type]
 
     def offered(cycle: Cycle, action: ActionName) -> None:
         passes.append([])
