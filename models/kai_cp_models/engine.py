@@ -255,25 +255,32 @@ class _Engine:
         """Run one action and check its plan; False if the action was dropped.
 
         If the action fails because of one pod group, it runs again without that group: a rule that raises, or
-        a plan that the checker refuses, costs no other group.
+        a plan that the checker refuses, costs no other group. A victim with which the plans for one trigger
+        after the other fail stays, and these triggers take part again.
         """
         saved = self._cycle.save()
         saved.left_out.clear()
+        before, victims = self._left_out.copy(), list[frozenset[GroupKey]]()
         for _ in range(LIMITS.tries):
             self._cycle = saved.save()
-            fault, groups = self._attempt(action, run)
+            fault, groups, taken = self._attempt(action, run)
             if not fault:
                 return True
             logger.log(self._level, "%s: %s", action, fault)
             groups -= saved.left_out.keys()
             if not groups:
                 break
+            victims.append(taken)
+            if 2 * len(victims) >= LIMITS.tries and (common := frozenset.intersection(*victims)):
+                # It is not all these triggers, but what each of them would take.
+                groups, victims = common, []
+                saved.left_out.clear()
             logger.log(
                 self._level, "%s is decided again without %s", action, ", ".join(map(str, sorted(groups)))
             )
             why = Refusal("InternalError", f"left out of {action}: {fault}")
             saved.left_out |= dict.fromkeys(groups, why)
-            self._left_out |= groups
+            self._left_out = before | saved.left_out.keys()
         self._cycle = saved
         self._cycle.dropped.add(action)
         self._cycle.stages.append(
@@ -283,8 +290,9 @@ class _Engine:
 
     def _attempt(
         self, action: ActionName, run: Callable[[Cycle], object]
-    ) -> tuple[str | Exception, frozenset[GroupKey]]:
-        """One run of the action: what was wrong with it ("": nothing), and with which pod groups."""
+    ) -> tuple[str | Exception, frozenset[GroupKey], frozenset[GroupKey]]:
+        """One run of the action: what was wrong with it ("": nothing), with which pod groups, and which it
+        evicts for these."""
         self._cycle.budget.begin(_work_share(action))
         rested, self._cycle.at_rest = self._cycle.at_rest, False
         try:
@@ -293,13 +301,13 @@ class _Engine:
             made = Plan(self._cycle.decisions(), reservations=reservations(self._cycle))
         except Exception as problem:
             logger.debug("%s failed", action, exc_info=True)
-            return RuntimeError(f"{type(problem).__name__}: {problem}"), raised_for(problem)
+            return RuntimeError(f"{type(problem).__name__}: {problem}"), raised_for(problem), frozenset()
         self._tell_cut(action)
         if self._cycle.budget.short:
             self._short[action] = None
         if made == self._made:
             self._cycle.at_rest |= rested
-            return "", frozenset()
+            return "", frozenset(), frozenset()
         started = time.monotonic()
         rules = self._cycle.settings.rules
         broken = audit(self._snapshot, made, rules, start=self._start, left_out=self._left_out)
@@ -314,12 +322,16 @@ class _Engine:
                 left = audit(self._snapshot, other, rules, start=self._start, left_out=self._left_out)
                 return rules_broken.isdisjoint(fault.rule for fault in left)
 
-            return words, breaking(broken, self._snapshot, made, self._made, mended_without)
+            groups = breaking(broken, self._snapshot, made, self._made, mended_without)
+            taken = (
+                d.group for d in made.decisions if d.kind == "Evict" and not groups.isdisjoint(d.triggers)
+            )
+            return words, groups, frozenset(key for key in taken if key is not None)
         self._made, size = made, len(made.decisions)
         if self._emit is not None and action != "allocate" and size >= max(1, LIMITS.grown * self._sent):
             self._send()
         self._cycle.budget.plan_took(checking, self._sending, size)
-        return "", frozenset()
+        return "", frozenset(), frozenset()
 
     def _send(self) -> Plan:
         """The plan so far, complete in itself; the process outside gets it."""

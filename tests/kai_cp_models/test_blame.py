@@ -14,6 +14,7 @@ from kai_cp_models.check import PlannedCluster, Violation, audit
 from kai_cp_models.check.audit import SUBJECTS
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.rules.stateful import ports
@@ -184,6 +185,30 @@ def refuse_plans_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(snapshot, found, *more, **named)
 
     monkeypatch.setattr(engine, "audit", refusing)
+
+
+def test_a_victim_with_which_every_plan_fails_stays_and_costs_no_trigger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each trigger would stop v0, which goes first, and every fault names the triggers alone."""
+    plain, count = engine.audit, LIMITS.tries
+
+    def refusing(snapshot: Snapshot, found: Plan, *more: Any, **named: Any) -> Sequence[Violation]:
+        for decision in found.decisions:
+            if decision.kind == "Evict" and decision.group == key("v0"):
+                return [Violation("test", "refused", groups=decision.triggers)]
+        return plain(snapshot, found, *more, **named)
+
+    numbers = range(count)
+    members = [pod(f"v{i}-0", f"n{i}", spec=ONE_GPU) for i in numbers]
+    members += [pod(f"t{i}-0", spec=ONE_GPU) for i in numbers]
+    groups = [group(f"{name}{i}", priority=p + i) for name, p in (("v", 10), ("t", 60)) for i in numbers]
+    nodes = [node(f"n{i}", gpus=1) for i in numbers]
+    snapshot = cluster(members, groups, nodes, actions=("preempt",))
+    monkeypatch.setattr(engine, "audit", refusing)
+    found = decide(snapshot, SETTINGS)
+    assert evicted(found) == {f"v{i}-0" for i in range(1, count)}
+    assert placed(found) == {f"t{i}-0" for i in range(1, count)}
 
 
 @pytest.mark.parametrize(("method", "faulty"), [("mask", "t"), ("place", "t"), ("evict", "v")])

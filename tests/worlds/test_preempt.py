@@ -640,3 +640,22 @@ def test_what_reclaim_leaves_over_was_not_there_when_reclaim_began() -> None:
     plan = solved(cluster(members, groups, nodes, queues, actions=order))
     assert (placed(plan), lost(plan)) == ({"t-0", "g-0"}, {"v-0"})
     assert {d.action for d in plan.decisions if d.pod.name == "x-0"} == {"preempt", "reclaim"}
+
+
+def test_no_pod_of_preempt_comes_home_to_a_queue_that_would_then_have_reclaimed_too_much() -> None:
+    """g-0 stops x in their queue, g-1 reclaims the gang v, which leaves over the GPU of x; with x there, g-1
+    would be beyond the share of its queue."""
+    members = [
+        *(pod("x-0", "n1"), pod("v-0", "n1"), pod("v-1", "n2")),
+        *(pod(f"g-{i}", spec=spec(node_selector=(("zone", f"n{i + 1}"),))) for i in range(2)),
+    ]
+    groups = [
+        group("x", queue="r", priority=10),
+        group("v", 2, priority=10),
+        group("g", queue="r", priority=75),
+    ]
+    none = Shares(1, 1, 0)
+    queues = [queue(name, quota=gpu_bound(gpus), weight=none) for name, gpus in (("q", 0), ("r", 2))]
+    nodes = [node(name, gpus=gpus, labels={"zone": name}) for name, gpus in (("n1", 2), ("n2", 1))]
+    plan = solved(cluster(members, groups, nodes, queues, actions=("preempt", "reclaim")))
+    assert (placed(plan), lost(plan)) == ({"g-0", "g-1"}, {"x-0", "v-0", "v-1"})

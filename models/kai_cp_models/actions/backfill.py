@@ -16,7 +16,6 @@ from kai_cp_models.actions.home import capacity_at_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, start_now, started
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.admission import RefusalCache
-from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask, further
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import quota_check
@@ -28,7 +27,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
     """Take back evictions that nothing needs, then offer what is idle; new places are those of ``action``.
 
     A victim that returns adds to its department. Where a trigger of reclaim of that department would then
-    have taken more than it may from another one, no victim of reclaim returns to it.
+    have taken more than it may from another one, no victim returns to it.
     """
     gone: frozenset[str] = frozenset()
     saved = cycle.save()
@@ -67,17 +66,16 @@ def _start(cycle: Cycle) -> None:
 def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
     """Pods that the cycle evicts for others, moved ones included, by pod group in task order.
 
-    ``gone``: queues; victims of reclaim below them are left out.
+    ``gone``: queues; victims below them are left out.
     """
     found: dict[GroupKey, list[Pod]] = {}
     ledger, paths, ended = cycle.ledger, cycle.snapshot.queue_path, _ended(cycle)
     for key, eviction in cycle.evicted_by.items():
         pod = cycle.snapshot.pod_by_key[key]
-        by = eviction.action
-        if pod.group is None or pod.group in ended or by in TIME_ACTIONS:
+        if pod.group is None or pod.group in ended or eviction.action in TIME_ACTIONS:
             continue
         queue = cycle.snapshot.group_by_key[pod.group].queue
-        if key in ledger.held or by != RECLAIM.name or gone.isdisjoint(paths[queue]):
+        if key in ledger.held or gone.isdisjoint(paths[queue]):
             found.setdefault(pod.group, []).append(pod)
     return {key: sorted(pods, key=lambda pod: pod.sort_key) for key, pods in found.items()}
 

@@ -187,6 +187,11 @@ def overreaching(
     """
     snapshot, net = base.snapshot, base.snapshot.policy.allow_consolidating_reclaim
     book = base.book.copy()
+    for key in base.evicted.keys() - base.held.keys() - ledger.evicted.keys():
+        # An earlier action no longer evicts it, so it never left.
+        if (owner := base.evicted[key].group) is not None:
+            group = snapshot.group_by_key[owner]
+            book.charge(group.queue, charged(ledger, [base.evicted[key]]), group.preemptible)
     lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
     moved: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts]]] = {}
