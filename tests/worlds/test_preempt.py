@@ -616,7 +616,7 @@ def test_no_pod_moves_for_what_fits_beside_it_only_to_serve_one_without_a_right_
     assert [d.triggers for d in plan.decisions if d.kind == "Evict"] == [(group("u").key,)]
 
 
-def test_what_reclaim_leaves_over_was_not_there_when_reclaim_began() -> None:
+def test_left_overs_of_reclaim_were_not_there_when_it_began() -> None:
     """t stops x in their queue. g is within its share only without x, which gets a place again from what the
     large v leaves over; so that place is reclaim's, and the checker counts it as such."""
     at = [{"node_selector": (("zone", name),)} for name in ("n1", "n2")]
