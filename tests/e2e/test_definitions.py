@@ -304,3 +304,21 @@ def test_schemas_refuse_impossible_values(
         api.create(resource, "default" if resource.namespaced else "", {"metadata": {"name": "bad"}, **body})
     assert told.value.status == 422
     api.close()
+
+
+def test_a_patch_with_the_uid_of_an_earlier_object_changes_nothing(control_plane: ControlPlane) -> None:
+    api = admin(control_plane)
+    pod = {"containers": [{"name": "c", "image": "x"}], "schedulerName": "none"}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for resource, spec in [(r.PODS, pod), (r.VOLUME_CLAIMS, claim), (r.POD_GROUPS, {})]:
+        made = api.create(resource, "default", {"metadata": {"name": "later"}, "spec": spec})
+        name = ("default", "later")
+        patch = {"metadata": {"uid": "earlier", "annotations": {"a": "b"}}}
+        assert api.patch(resource, *name, patch) is None
+        status = {"metadata": {"uid": "earlier"}, "status": {"nominatedNodeName": "n"}}
+        if resource == r.PODS:
+            assert api.patch(resource, *name, status, subresource="status") is None
+            assert api.patch(resource, *name, status, subresource="status", strategic=True) is None
+        assert api.get(resource, *name) == made
+        api.delete(resource, *name)
+    api.close()
