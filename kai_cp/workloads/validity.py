@@ -11,6 +11,8 @@ from kai_cp.reader.fields import shown
 from kai_cp.workloads.groups import Group
 from kai_cp.workloads.items import GroupingError
 
+_LONGEST_LEVEL: Final = LONGEST_NAME + 1 + LONGEST_LABEL
+"""Letters of a label's key at most. A longer text in each of 10,000 subgroups would fill the memory."""
 _SUBGROUP: Final = re.compile(LABEL)
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -43,7 +45,7 @@ def _metadata_problem(meta: Json) -> tuple[str, str] | None:
 
 def spec_problem(spec: Json) -> tuple[str, str] | None:
     """The first field of a spec that would be refused, with the problem."""
-    found = _minimum_problem(spec, "spec")
+    found = _holder_problem(spec, "spec")
     if found:
         return found
     by_name: dict[str, Json] = {}
@@ -64,7 +66,7 @@ def _tree_problem(by_name: dict[str, Json]) -> tuple[str, str] | None:
     parents = {subgroup["parent"] for subgroup in by_name.values() if subgroup.get("parent")}
     for i, (name, subgroup) in enumerate(by_name.items()):
         where = f"spec.subGroups[{i}]"
-        found = _minimum_problem(subgroup, where)
+        found = _holder_problem(subgroup, where)
         if found:
             return found
         above, seen = subgroup.get("parent"), {name}
@@ -84,7 +86,11 @@ def _tree_problem(by_name: dict[str, Json]) -> tuple[str, str] | None:
     return None
 
 
-def _minimum_problem(holder: Json, where: str) -> tuple[str, str] | None:
+def _holder_problem(holder: Json, where: str) -> tuple[str, str] | None:
+    """The problem of the minimum or the topology of a group or subgroup."""
+    for key, value in (holder.get("topologyConstraint") or {}).items():
+        if len(value) > _LONGEST_LEVEL:
+            return f"{where}.topologyConstraint.{key}", f"{shown(value)} is too long"
     values: list[Any] = [holder.get("minMember"), holder.get("minSubGroup")]
     for key, value in zip(("minMember", "minSubGroup"), values, strict=True):
         if value is not None and value < 0:

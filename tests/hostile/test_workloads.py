@@ -113,6 +113,18 @@ def test_a_job_set_beyond_all_clusters_is_refused_before_its_subgroups_are_made(
     )
 
 
+def test_texts_that_each_of_thousands_of_subgroups_would_repeat_are_short() -> None:
+    """A topology of 200 KB in 9,990 subgroups was a PodGroup of 2 GB, made before it was refused."""
+    said = {"kai.scheduler/topology": "t" * 1_000, "kai.scheduler/topology-required-placement": "rack"}
+    job = {"name": "w", "replicas": 3, "template": {"metadata": {"annotations": said}}}
+    for changed, field in (({}, "subGroups[1].topologyConstraint.topology"), ({"name": "w" * 1_000}, "name")):
+        owner = made("jobset.x-k8s.io/v1alpha2", "JobSet", "j", spec={"replicatedJobs": [job | changed]})
+        labels = {"jobset.sigs.k8s.io/replicatedjob-name": "w", "jobset.sigs.k8s.io/job-index": "0"}
+        (error,) = group_documents([owner, pod("a", owner, labels=labels)], GroupingSettings())["errors"]
+        assert f".{field}: " in error["message"]
+        assert len(error["message"]) < 500
+
+
 @pytest.mark.parametrize("name", ["2026-02-30", "2026-13-45", "null"])
 def test_a_name_that_looks_like_another_value_is_a_name(name: str) -> None:
     found = grouped([pod(name)])

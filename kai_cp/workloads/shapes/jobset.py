@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp.json_types import Json
+from kai_cp.object_names import LONGEST_LABEL
 from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, Group, Grouped, GroupSubgroup, GroupTopology
@@ -94,8 +95,8 @@ def _flat(group: Group, pod: Item, *, in_order: bool, least: int | None) -> Grou
 def _replicated_job(owner: Item, where: str, job: Json, most: int) -> list[GroupSubgroup]:
     """The subgroups of one replicated job, at most ``most``: none when it has no replicas."""
     name = job.get("name")
-    if not isinstance(name, str) or not name:
-        raise owner.bad(f"{where}.name", "is missing")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_LABEL:
+        raise owner.bad(f"{where}.name", f"{shown(name)} is not a name")
     replicas = checked_integer(owner, f"{where}.replicas", job.get("replicas"))
     replicas = 1 if replicas is None else replicas
     if replicas < 0:
