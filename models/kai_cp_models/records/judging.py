@@ -12,40 +12,39 @@ from kai_cp_models.settings import Limits
 MOST_BYTES: Final = 64 << 20
 
 
+class KeptAnswers(dict[Hashable, Any]):
+    """Answers by question. Beyond ``MOST_BYTES`` all are forgotten."""
+
+    _bytes = 0
+
+    def put(self, key: Hashable, answer: Any, size_bytes: int) -> None:
+        """Remember an answer. ``size_bytes``: with its key."""
+        self._bytes += size_bytes
+        if self._bytes > MOST_BYTES:
+            self.clear()
+            self._bytes = size_bytes
+        self[key] = answer
+
+
 class Paid:
     """What selectors said in this cycle and in earlier ones, which costs nothing to be asked again.
 
-    Beyond ``MOST_BYTES`` all is forgotten, and paid for once more: what is not remembered is not free.
+    What is forgotten is paid for once more: it is not free. ``verdicts`` of single devices are asked for only
+    where devices have changed, and displace no ``answers`` about all of them.
     """
 
     def __init__(self) -> None:
-        self._answers: dict[Hashable, Any] = {}
-        self._bytes = 0
-        self._devices: Hashable = None
-        self.era = 0
-        """Changes with the devices."""
+        self.answers = KeptAnswers()
+        self.verdicts = KeptAnswers()
+        self._about: Hashable = None
+        self._era = 0
 
-    def about(self, devices: Hashable) -> int:
-        """The era of these devices."""
-        if devices != self._devices:
-            self._devices = devices
-            self.era += 1
-        return self.era
-
-    def answer(self, key: Hashable) -> Any:
-        """What is remembered; None: nothing."""
-        return self._answers.get(key)
-
-    def remember(self, key: Hashable, answer: Any, size_bytes: int) -> None:
-        """``size_bytes``: of the answer with its key."""
-        self.grow(size_bytes)
-        self._answers[key] = answer
-
-    def grow(self, size_bytes: int) -> None:
-        """An answer is about to take more."""
-        self._bytes += size_bytes
-        if self._bytes > MOST_BYTES:
-            self._answers, self._bytes = {}, size_bytes
+    def about(self, world: Hashable) -> int:
+        """The era: a number that changes with the devices and the limits."""
+        if world != self._about:
+            self._about = world
+            self._era += 1
+        return self._era
 
 
 @dataclass(frozen=True)

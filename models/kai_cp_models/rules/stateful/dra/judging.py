@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -75,13 +75,12 @@ class Account:
         judge.spent[self._namespace] += steps
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Read:
-    """What is known of an expression, and of the devices to which it was put."""
+    """What is known of an expression; the key of what it says of devices, instead of its text."""
 
     names: frozenset[str] | None
     problem: str
-    verdicts: dict[DeviceView, cel.CelVerdict] = field(default_factory=dict)
 
 
 class _Held(NamedTuple):
@@ -102,7 +101,7 @@ class Judge:
         )
         self._kinds: dict[frozenset[str] | None, tuple[NDArray[np.int64], list[DeviceView]]] = {}
         self._paid = paid
-        self._era = paid.about(tuple(views))
+        self._era = paid.about((tuple(views), limits))
         self.limits = limits
         self.spent: Counter[str] = Counter()
         """New steps of this cycle by namespace."""
@@ -120,7 +119,7 @@ class Judge:
         """
         within = np.ones(len(self._views), dtype=np.bool_) if among is None else among
         key = (self._era, tuple(expressions), np.packbits(within).tobytes())
-        known: _Held | None = self._paid.answer(key)
+        known: _Held | None = self._paid.answers.get(key)
         if known is not None and account is not None:
             account.charge(known.steps, new=False)
         if known is not None and known.problem:
@@ -131,7 +130,7 @@ class Judge:
 
         def remember(found: NDArray[np.uint8] | None, problem: str = "") -> None:
             steps = account.spent - before if account is not None else 0
-            self._paid.remember(
+            self._paid.answers.put(
                 key, _Held(found, steps, problem), _ENTRY_BYTES + 2 * len(key[2]) + 8 * len(key[1])
             )
 
@@ -156,7 +155,7 @@ class Judge:
             holds = np.zeros(len(kinds), dtype=np.bool_)
             asked = np.unique(inverse[found])
             if account is not None:
-                new = any(kinds[kind] not in read.verdicts for kind in asked)
+                new = any((read, kinds[kind]) not in self._paid.verdicts for kind in asked)
                 account.charge(cel.parsing(expression), new=new)
             for kind in asked:
                 holds[kind] = self._holds(expression, read, kinds[kind], account)
@@ -164,22 +163,23 @@ class Judge:
         return found
 
     def _read(self, expression: str, account: Account | None) -> _Read:
-        known: _Read | None = self._paid.answer(expression)
+        known: _Read | None = self._paid.answers.get(expression)
         if account is not None:
             account.charge(cel.parsing(expression), new=known is None)
         if known is None:
             compiled = cel.compiled(expression)
             known = _Read(compiled.names, compiled.problem)
-            self._paid.remember(expression, known, _ENTRY_BYTES + len(expression))
+            self._paid.answers.put(expression, known, _ENTRY_BYTES + len(expression))
         return known
 
     def _holds(self, expression: str, read: _Read, kind: DeviceView, account: Account | None) -> bool:
         most = cel.MOST_STEPS if account is None else self.limits.cel_steps_per_device
-        verdict = read.verdicts.get(kind)
+        verdict: cel.CelVerdict | None = self._paid.verdicts.get((read, kind))
         new = verdict is None or (verdict.over and verdict.steps < most)
         if verdict is None or new:
-            verdict = read.verdicts[kind] = cel.judge(expression, kind, most)
-            self._paid.grow(_ENTRY_BYTES * (1 + len(kind.attributes) + len(kind.capacity)))
+            verdict = cel.judge(expression, kind, most)
+            size = _ENTRY_BYTES * (1 + len(kind.attributes) + len(kind.capacity))
+            self._paid.verdicts.put((read, kind), verdict, size)
         if account is not None:
             account.charge(verdict.steps, new=new)
         if verdict.over and account is not None:
