@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kai_cp.json_types import Json
+from kai_cp.object_names import LONGEST_KEY
 from kai_cp.reader.fields import Malformed, object_at, objects_at, shown, text_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp_models.pods import GPU
@@ -88,9 +89,11 @@ def read_constraint(
         return None
     raw = object_at(holder, "topologyConstraint", where)
     inner = f"{where}.topologyConstraint"
-    name = text_at(raw, "topology", inner)
-    required = text_at(raw, "requiredTopologyLevel", inner)
-    preferred = text_at(raw, "preferredTopologyLevel", inner)
+    # What is too long to name anything names nothing when it is cut, either, and takes no memory.
+    name, required, preferred = (
+        text_at(raw, key, inner)[: LONGEST_KEY + 1]
+        for key in ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
+    )
     if not name:
         return None
     fabric = fabrics.get(name)

@@ -6,13 +6,11 @@ import re
 from typing import Any, Final
 
 from kai_cp.json_types import Json
-from kai_cp.object_names import LABEL, LONGEST_LABEL, LONGEST_NAME, SUBDOMAIN
+from kai_cp.object_names import LABEL, LONGEST_KEY, LONGEST_LABEL, LONGEST_NAME, SUBDOMAIN
 from kai_cp.reader.fields import shown
 from kai_cp.workloads.groups import Group
 from kai_cp.workloads.items import GroupingError
 
-_LONGEST_LEVEL: Final = LONGEST_NAME + 1 + LONGEST_LABEL
-"""Letters of a label's key at most. A longer text in each of 10,000 subgroups would fill the memory."""
 _SUBGROUP: Final = re.compile(LABEL)
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -89,7 +87,7 @@ def _tree_problem(by_name: dict[str, Json]) -> tuple[str, str] | None:
 def _holder_problem(holder: Json, where: str) -> tuple[str, str] | None:
     """The problem of the minimum or the topology of a group or subgroup."""
     for key, value in (holder.get("topologyConstraint") or {}).items():
-        if len(value) > _LONGEST_LEVEL:
+        if len(value) > LONGEST_KEY:  # It may be in each of 10,000 subgroups.
             return f"{where}.topologyConstraint.{key}", f"{shown(value)} is too long"
     values: list[Any] = [holder.get("minMember"), holder.get("minSubGroup")]
     for key, value in zip(("minMember", "minSubGroup"), values, strict=True):

@@ -241,6 +241,15 @@ def test_topology_constraints(constraint: Raw, expected: TopologyConstraint | No
     assert found.root.constraint == found.root.children[0].constraint == expected
 
 
+def test_a_topology_constraint_that_names_nothing_takes_little_memory() -> None:
+    """A thousand trees are remembered, also those of pod groups that are gone; each might have a megabyte."""
+    keys = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
+    found = read(group(topologyConstraint=dict.fromkeys(keys, "t" * 100_000))).root.constraint
+    assert found is not None
+    assert "does not exist" in found.error
+    assert len(found.topology + found.required + found.preferred + found.error) < 2_000
+
+
 def test_same_name_in_two_namespaces_is_kept_apart() -> None:
     found = parse(
         snapshot(
