@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 NOWHERE: Final = np.iinfo(np.int64).min
 """The rank of a node that the pod does not fit."""
 
-_ALL: Final = slice(None)
 _MOST: Final = np.iinfo(np.int64).max
+_ALL: Final = slice(None)
 
 
 class NodeView:
@@ -131,7 +131,7 @@ class NodeView:
         idle, free = ledger.room.idle_on[node], ledger.room.free_on[node]
         later = self.takes(ledger, node, now=False)
         # Mostly nothing releases, and without shared devices the rows say all.
-        alike = idle == free and not (self._shares and node in ledger.groups_on)
+        alike = idle == free and not (self._shares and node in ledger.devices)
         now = later if alike else self.takes(ledger, node, now=True)
         shared = self._may_join and self._joinable(ledger, node, now=False) > 0
         self.now[node], self.later[node], self.shared[node] = now, later, shared
@@ -142,15 +142,15 @@ class NodeView:
         if not self._accepted[node]:
             return False
         free = (ledger.room.idle_on if now else ledger.room.free_on)[node]
-        if not self._shares or node not in ledger.groups_on:
+        if not self._shares or node not in ledger.devices:
             return all(map(ge, free, self._alone))
         new = max(self._shares - self._joinable(ledger, node, now=now), 0)
         return all(map(ge, free, with_devices(self._request, new)))
 
     def _joinable(self, ledger: Ledger, node: int, *, now: bool) -> int:
         """How many shared devices of the node fit the pod's GPU requirement (gpusharingorder, 6)."""
-        names, need = ledger.groups_on.get(node, ()), self._need(ledger.fixed.mib_on[node])
-        return sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
+        total, there = ledger.fixed.mib_on[node], ledger.devices.get(node, {})
+        return sum(device.free_mib(total, now=now) >= self._need(total) for device in there.values())
 
 
 def alone(spec: PodSpec) -> NodeAmounts:

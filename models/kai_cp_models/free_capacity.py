@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import add
 
-import numpy as np
-
 from kai_cp_models.arrays import Ints
 
 NodeAmounts = tuple[int, ...]
@@ -51,19 +49,6 @@ class FreeCapacity:
             # Mostly nothing releases.
             self.idle_on[node] = found if idle == free else tuple(map(add, idle, amounts))
         self._behind.add(node)
-
-    def give_all(self, given: Sequence[tuple[int, NodeAmounts]], *, later: bool) -> None:
-        """``give``, one by one, amounts of nodes, which may repeat."""
-        if not given:
-            return
-        nodes, amounts = zip(*given, strict=True)
-        at, turn = np.unique(np.array(nodes, dtype=np.int64), return_inverse=True)
-        for column, rows in list(zip(self.columns(), (self.idle_on, self.free_on), strict=True))[later:]:
-            found = column[at]
-            np.add.at(found, turn, np.array(amounts, dtype=np.int64))
-            for node, row in zip(at.tolist(), found.tolist(), strict=True):
-                rows[node] = tuple(row)
-        self._behind.update(at.tolist())
 
     def columns(self) -> tuple[Ints, Ints]:
         """Idle and free amounts of all nodes, both [N, D]."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import chain, compress, count
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -65,10 +65,6 @@ class Held(NamedTuple):
     node: int
     gpu_groups: tuple[str, ...]
     status: PodStatus
-
-
-NodeCounts = Mapping[int, int]
-"""How many pods there are on a node, by its index."""
 
 
 class Fixed:
@@ -142,8 +138,8 @@ class Ledger:
 
     fixed: Fixed
     room: FreeCapacity
-    devices: dict[tuple[int, str], SharedDevice]
-    groups_on: dict[int, tuple[str, ...]]
+    devices: dict[int, Mapping[str, SharedDevice]]
+    """Shared devices by node, and by the names of their GPU groups, in order."""
     book: QueueBook
     rules: tuple[RuleState, ...]
     evicted: dict[PodKey, Pod] = field(default_factory=dict)
@@ -160,8 +156,9 @@ class Ledger:
     """The node of every change of free capacity, devices or slots."""
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups, from when they were first asked for."""
-    _nodes: dict[GroupKey, Mapping[str, NodeCounts]] = field(default_factory=dict)
-    """Of pod groups, by the name of a subgroup, from when they were first asked for."""
+    _nodes: dict[GroupKey, dict[str, Mapping[int, int]]] = field(default_factory=dict)
+    """How many active-allocated pods each pod set of a group has on a node, from when that was first asked
+    for."""
     _states: dict[GroupKey, GangState] = field(default_factory=dict)
     """Of changed pod groups; one holds as long as its tally is that of the group."""
     _shared: tuple[int, SharedFree] | None = None
@@ -179,12 +176,12 @@ class Ledger:
         ``close_gangs``: the setting of that name."""
         rules = open_rules(snapshot, options)
         fixed = Fixed(snapshot, rules, close=close_gangs)
-        room, devices, groups_on = loaded(snapshot, fixed.homes, fixed.table.allocatable)
-        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), rules)
+        room, devices = loaded(snapshot, fixed.homes, fixed.table.allocatable)
+        return cls(fixed, room, devices, QueueBook.of(snapshot), rules)
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
-        own = ("room", "devices", "groups_on", "book", "evicted", "held", "touched", "come")
+        own = ("room", "devices", "book", "evicted", "held", "touched", "come")
         names = (*own, "_changed", "_tallies", "_nodes", "_states")
         copies: dict[str, Any] = {name: getattr(self, name).copy() for name in names}
         views = {spec: view.shared_copy() for spec, view in self._views.items()}
@@ -270,13 +267,13 @@ class Ledger:
         """[M] nodes of active-allocated pods below a subgroup; all are looked at once, then what changes."""
         if gang.waiting and gang.group.key not in self.touched:
             return _NO_NODES
-        known = self._nodes.get(gang.group.key, {})
-        counts = known.get(subgroup.name)
-        if counts is None:
-            active = (pod for pod in gang.pods_below(subgroup) if self.status(pod) in ACTIVE_ALLOCATED)
-            counts = Counter(place[0] for place in map(self.place_of, active) if place is not None)
-            self._nodes[gang.group.key] = {**known, subgroup.name: counts}
-        return np.array(sorted(node for node, pods in counts.items() if pods), dtype=np.int64)
+        if (known := self._nodes.get(gang.group.key)) is None:
+            known = self._nodes[gang.group.key] = {}
+            for name, pods in gang.by_leaf.items():
+                places = [self.place_of(pod) for pod in pods if self.status(pod) in ACTIVE_ALLOCATED]
+                known[name] = Counter([place[0] for place in places if place is not None])
+        there = {node for leaf in subgroup.leaves() for node, pods in known[leaf.name].items() if pods}
+        return np.array(sorted(there), dtype=np.int64)
 
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
         """(node index, GPU groups) where the pod is, as long as it leaves, or will be; or None."""
@@ -399,19 +396,15 @@ class Ledger:
         node = at if nodes is None else int(nodes[at])
         return node, bool(view.now[node])
 
-    def device_free_mib(self, node: int, name: str, *, now: bool) -> int:
-        """Memory of a shared device that is free now, or once its releasing members are gone."""
-        return self.devices[node, name].free_mib(self.fixed.mib_on[node], now=now)
-
     def choose_groups(self, pod: Pod, node: int, *, evenly: bool = False) -> tuple[str, ...]:
         """GPU groups for a share on ``node``, one per device (2.6). ``evenly``: those that are free most, so
         that as many equal shares as possible fit, each on devices of its own."""
         need, total, devices = self.share_mib_on(pod, node), self.fixed.mib_on[node], pod.spec.gpu.devices
         spread = evenly or self.snapshot.policy.plugin("gpuspread")
         options = [
-            (self.devices[node, name].used_mib() / total * (1 if spread else -1), name)
-            for name in self.groups_on.get(node, ())
-            if self.device_free_mib(node, name, now=False) >= need
+            (device.used_mib() / total * (1 if spread else -1), name)
+            for name, device in self.devices.get(node, {}).items()
+            if device.free_mib(total, now=False) >= need
         ]
         free = self.room.free_on[node]
         # Where a share is promised its place, a new device may be what another pod is promised.
@@ -426,14 +419,14 @@ class Ledger:
         """Name of a new GPU group: a function of pod and node, so equal inputs give equal answers."""
         seed = f"{self.snapshot.nodes[node].name}/{pod.uid}"
         names = (str(uuid.uuid5(_NAMESPACE, f"{seed}/{salt}")) for salt in count())
-        return next(name for name in names if (node, name) not in self.devices and name not in taken)
+        return next(name for name in names if name not in self.devices.get(node, ()) and name not in taken)
 
     def devices_free(self, pod: Pod, node: int, names: Sequence[str], *, now: bool) -> bool:
         """Whether a share fits the named devices; those that no pod holds then are whole GPUs, each
         with its reservation pod."""
         need, left = self.share_mib_on(pod, node), (self.room.idle_on if now else self.room.free_on)[node]
-        known = [one for name in names if (one := self.devices.get((node, name))) is not None]
-        held = [one for one in known if now or one.active or one.pipelined]
+        known = self.devices.get(node, {})
+        held = [one for name in names if (one := known.get(name)) and (now or one.active or one.pipelined)]
         if any(one.free_mib(self.fixed.mib_on[node], now=now) < need for one in held):
             return False
         fresh = len(names) - len(held)
@@ -442,8 +435,8 @@ class Ledger:
     def shared(self, nodes: Collection[int] | None = None) -> SharedFree:
         """The shared devices of these nodes at this moment; None: of all, kept while nothing changes."""
         if nodes is not None:
-            places = [(node, name) for node in nodes for name in self.groups_on.get(node, ())]
-            return SharedFree.of({place: self.devices[place] for place in places}, self.fixed.mib_on)
+            there = {node: self.devices[node] for node in nodes if node in self.devices}
+            return SharedFree.of(there, self.fixed.mib_on)
         if self._shared is None or self._shared[0] != len(self._changed):
             self._shared = len(self._changed), SharedFree.of(self.devices, self.fixed.mib_on)
         return self._shared[1]
@@ -491,7 +484,7 @@ class Ledger:
     def _keeps_device(self, pod: Pod) -> bool:
         """Whether others join a device beside the pod that all pods of the snapshot leave."""
         held = self.held.get(pod.key)
-        devices = (self.devices[held.node, name] for name in held.gpu_groups) if held is not None else ()
+        devices = (self.devices[held.node][name] for name in held.gpu_groups) if held is not None else ()
         return any(one.releasing and not one.active and one.pipelined > 1 for one in devices)
 
     def upheld(self) -> bool:
@@ -583,50 +576,9 @@ class Ledger:
     def without(self, pods: Iterable[Pod]) -> Ledger:
         """A copy from which the pods have left."""
         emptied = self.copy()
-        emptied.leave_all(pods)
-        return emptied
-
-    def let_all_go(self, units: Sequence[Sequence[Pod]]) -> list[bool]:
-        """Let go of one after the other; which of them left."""
-        rules = self.rules
-        freely = [not (rules and any(one.concerns(pod) for one in rules for pod in pods)) for pods in units]
-        self.leave_all(chain.from_iterable(compress(units, freely)))
-        return [free or self.let_go(pods) for free, pods in zip(freely, units, strict=True)]
-
-    def leave_all(self, pods: Iterable[Pod]) -> None:
-        """Let pods leave one after the other; what only sums show is summed up."""
-        index, taken, charge = self.snapshot.node_index, self.fixed.taken_on, self.fixed.charge
-        given: dict[bool, list[tuple[int, NodeAmounts]]] = {False: [], True: []}
-        charged: dict[tuple[str, bool, bool, bool], list[Amounts]] = {}
         for pod in pods:
-            group, held = self._in_queue(pod), self.held.get(pod.key)
-            alone = group is not None and not pod.spec.gpu.shares and not self._concerned(pod)
-            if group is None or not alone or self._marks or (held is None and pod.status not in ALLOCATED):
-                self.leave(pod)
-                continue
-            if held is None:
-                node, later, new, step = index[pod.node or ""], True, False, 1
-                self.evicted[pod.key] = pod
-            else:
-                node, later, new = held.node, held.status is PodStatus.PIPELINED, pod.key not in self.evicted
-                step = -1
-                del self.held[pod.key]
-                self.come[node] -= 1
-            if changes := self.touched.pop(group.key, 0) + step:
-                self.touched[group.key] = changes
-            self._tallies.pop(group.key, None)
-            self._nodes.pop(group.key, None)
-            given[later].append((node, taken(pod, node)))
-            kind = group.queue, group.preemptible, later, new
-            charged.setdefault(kind, []).append(charge(pod, node))
-        for later, rows in given.items():
-            self._changed += dict.fromkeys(node for node, _ in rows)
-            self.room.give_all(rows, later=later)
-        for (queue, preemptible, later, new), costs in charged.items():
-            cpu, memory, gpu = map(sum, zip(*costs, strict=True))
-            self.book.charge(queue, (cpu, memory, gpu), preemptible, -1, pods=-new * len(costs))
-            if later:
-                self.book.settles_later(queue, (cpu, memory, gpu), preemptible, -1)
+            emptied.leave(pod)
+        return emptied
 
     # --- bookkeeping -----------------------------------------------------------------------------
 
@@ -679,16 +631,14 @@ class Ledger:
         if (tally := self._tallies.get(group)) is not None:
             self._tallies[group] = self.fixed.gangs[group].moved(tally, name, before, after)
         step = (after in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED)
-        if step and (known := self._nodes.get(group)):
-            line = self.fixed.gangs[group].lines.get(name, ())
-            changed = {one.name: known[one.name] for one in line if one.name in known}
-            moved = {name: {**on, node: on.get(node, 0) + step} for name, on in changed.items()}
-            self._nodes[group] = {**known, **moved}
+        if step and (on := (known := self._nodes.get(group, {})).get(name)) is not None:
+            self._nodes[group] = {**known, name: {**on, node: on.get(node, 0) + step}}
 
     def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: int, sign: int) -> None:
         need = self.share_mib_on(pod, node)
         for name in names:
-            before = self.devices.get((node, name), _NEW_DEVICE)
+            there = dict(self.devices.pop(node, {}))
+            before = there.pop(name, _NEW_DEVICE)
             after = before.plus(role, need, sign)
             was, now = before.whole_gpu, after.whole_gpu
             for devices, promised in ((now[0] - was[0], False), (now[1] - was[1], True)):
@@ -697,14 +647,10 @@ class Ledger:
                     row = [0] * len(self.snapshot.dimensions)
                     row[GPU], row[PODS] = devices * MILLI, devices * before.new
                     self.room.give(node, row, later=promised)
-            names_now = {*self.groups_on.pop(node, ()), name}
-            if after.empty:
-                del self.devices[node, name]
-                names_now.remove(name)
-            else:
-                self.devices[node, name] = after
-            if names_now:
-                self.groups_on[node] = tuple(sorted(names_now))
+            if not after.empty:
+                there[name] = after
+            if there:
+                self.devices[node] = dict(sorted(there.items()))
 
     def _in_queue(self, pod: Pod) -> PodGroup | None:
         """The group of the pod, if its queue exists."""

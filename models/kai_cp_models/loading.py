@@ -26,8 +26,7 @@ from kai_cp_models.pods import (
 from kai_cp_models.sharing import ACTIVE, RELEASING, SharedDevice, share_mib
 from kai_cp_models.snapshot import Snapshot
 
-Devices = dict[tuple[int, str], SharedDevice]
-GroupsOn = dict[int, tuple[str, ...]]
+Devices = dict[int, Mapping[str, SharedDevice]]
 
 
 def taken(pod: Pod) -> NodeAmounts:
@@ -87,8 +86,8 @@ class Homes:
         return np.pad(np.column_stack((self.nodes, self.shares, self.requests)), ((0, 1), (0, 0)))
 
 
-def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCapacity, Devices, GroupsOn]:
-    """Free capacity, shared devices by (node, name), and their names by node. ``allocatable``: [N, D]."""
+def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCapacity, Devices]:
+    """Free capacity, and shared devices by node and name, in order. ``allocatable``: [N, D]."""
     idle, releasing = allocatable.copy(), np.zeros_like(allocatable)
     nodes, held = homes.nodes, homes.requests * (allocatable > 0)[homes.nodes]
     columns = snapshot.columns
@@ -98,19 +97,11 @@ def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCap
     np.subtract.at(idle, nodes, held)
     np.add.at(releasing, nodes[gone], held[gone])
     devices = _devices(snapshot, homes, np.flatnonzero(homes.shares & ~reserving), gone)
-    names: dict[int, list[str]] = defaultdict(list)
-    for node, name in devices:
-        names[node].append(name)
-    if devices:
-        nodes = np.array([node for node, _ in devices])
-        changes = MILLI * np.array([device.whole_gpu for device in devices.values()])
-        np.add.at(idle[:, GPU], nodes, changes[:, 0])
-        np.add.at(releasing[:, GPU], nodes, changes[:, 1])
-    return (
-        FreeCapacity(idle, idle + releasing),
-        devices,
-        {node: tuple(sorted(group)) for node, group in names.items()},
-    )
+    for node, there in devices.items():
+        for device in there.values():
+            idle[node, GPU] += MILLI * device.whole_gpu[0]
+            releasing[node, GPU] += MILLI * device.whole_gpu[1]
+    return FreeCapacity(idle, idle + releasing), devices
 
 
 def _devices(snapshot: Snapshot, homes: Homes, sharing: Ints, gone: Mask) -> Devices:
@@ -132,12 +123,12 @@ def _devices(snapshot: Snapshot, homes: Homes, sharing: Ints, gone: Mask) -> Dev
     roles = np.where(gone[sharing], RELEASING, ACTIVE)
     np.add.at(parts, (same, roles), needs)
     np.add.at(parts, (same, roles + 3), 1)
-    found: Devices = {}
+    found: dict[int, dict[str, SharedDevice]] = defaultdict(dict)
     order = np.argsort(first)
     for at, part in zip(sharing[first[order]].tolist(), parts[order].tolist(), strict=True):
         node, pod = int(homes.nodes[at]), homes.pods[at]
         for name in pod.gpu_groups:
-            known = found.get((node, name))
+            known = found[node].get(name)
             sums = part if known is None else map(add, known, part)
-            found[node, name] = SharedDevice(*sums)
-    return found
+            found[node][name] = SharedDevice(*sums)
+    return {node: dict(sorted(there.items())) for node, there in found.items()}

@@ -307,7 +307,7 @@ class Placer:
         """Nominate these pods of the gang if it has promised places and too few solid ones to start (4.2)."""
         if self.pipeline_only or len(self.gang.pods) < 2:
             return
-        if ledger.tally(self.gang).promised:
+        if self.gang.waits(ledger.tally(self.gang)):
             for pod in pods:
                 ledger.pipeline(pod)
 

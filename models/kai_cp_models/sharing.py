@@ -75,11 +75,12 @@ class SharedFree(NamedTuple):
     later: Ints
 
     @classmethod
-    def of(cls, devices: Mapping[tuple[int, str], SharedDevice], mib_on: Sequence[int]) -> SharedFree:
+    def of(cls, devices: Mapping[int, Mapping[str, SharedDevice]], mib_on: Sequence[int]) -> SharedFree:
         """The columns of devices by node and name. ``mib_on``: by node, memory of one GPU."""
-        nodes = [node for node, _ in devices]
+        nodes = [node for node, there in devices.items() for _ in there]
         total = np.array([mib_on[node] for node in nodes], dtype=np.int64)
-        rows = np.array(list(devices.values()), dtype=np.int64).reshape(-1, len(SharedDevice._fields))
+        found = [device for there in devices.values() for device in there.values()]
+        rows = np.array(found, dtype=np.int64).reshape(-1, len(SharedDevice._fields))
         active_mib, releasing_mib, pipelined_mib, active, releasing, pipelined, _ = rows.T
         later = np.where(active + pipelined, total - active_mib - pipelined_mib, -1)
         now = np.where(active + releasing, total - active_mib - releasing_mib, -1)

@@ -96,11 +96,6 @@ class StatusCounts(NamedTuple):
             0 if after is PodStatus.PENDING else self.first,
         )
 
-    def sums(self, minimum: int) -> tuple[int, int, int, int, int]:
-        """What a pod set with this minimum adds to ``GangTally.sums``."""
-        pending, active, waits, _ = self
-        return pending, active, active < minimum, active > minimum, active - waits < minimum and waits > 0
-
 
 _Turn = tuple[int, int, float, str]
 """Subgroup order (3.6): below its minimum, then with one, then emptier, then by name."""
@@ -115,19 +110,6 @@ class GangTally:
     """By the name of the subgroup."""
     offers: dict[str, list[_Turn]]
     """By the name of a set: the members that can be given something, in subgroup order."""
-    sums: tuple[int, ...]
-    """Over the pod sets: pods that are pending, and active; pod sets below their minimum, above it, and below
-    it without pods that wait for others to leave."""
-
-    @property
-    def active(self) -> int:
-        """Active pods."""
-        return self.sums[1]
-
-    @property
-    def promised(self) -> bool:
-        """Whether a pod set lacks its minimum without pods that wait for others to leave."""
-        return self.sums[4] > 0
 
     @property
     def met(self) -> Met:
@@ -225,14 +207,13 @@ class Gang:
     def _count(self, statuses: Sequence[Sequence[PodStatus]]) -> GangTally:
         """``statuses``: by pod set, in the order of ``by_leaf``."""
         counts = {name: StatusCounts.of(some) for name, some in zip(self.by_leaf, statuses, strict=True)}
-        sums = [counts[leaf.name].sums(leaf.minimum) for leaf in self._leaves]
         offers: dict[str, list[_Turn]] = {}
         for subgroup in self._sets:
             members = [stands(one, counts[one.name], offers) for one in subgroup.children]
             active = sum(served for served, _, _ in members)
             counts[subgroup.name] = StatusCounts(sum(able for _, able, _ in members) - active, active)
             offers[subgroup.name] = sorted(turn for _, _, turn in members if turn is not None)
-        return GangTally(counts, offers, tuple(map(sum, zip(*sums, strict=True))) if sums[1:] else sums[0])
+        return GangTally(counts, offers)
 
     def moved(self, tally: GangTally, pod_set: str, before: PodStatus, after: PodStatus) -> GangTally:
         """The tally after a pod of a pod set changed its status; those of unknown subgroups do not count."""
@@ -240,8 +221,6 @@ class Gang:
             return tally
         now = was.moved(before, after)
         line, counts, offers = self.lines[pod_set], {**tally.counts, pod_set: now}, tally.offers
-        steps = zip(tally.sums, was.sums(line[0].minimum), now.sums(line[0].minimum), strict=True)
-        sums = tuple([total - old + new for total, old, new in steps])
         for member, above in () if self.top.leaf else pairwise(line):
             served, able, turn = stands(member, was, tally.offers)
             serves, enables, next_turn = stands(member, now, offers)
@@ -256,20 +235,29 @@ class Gang:
                 break
             was, more = counts[above.name], serves - served
             now = counts[above.name] = StatusCounts(was.pending + enables - able - more, was.active + more)
-        return GangTally(counts, offers, sums)
+        return GangTally(counts, offers)
+
+    def waits(self, tally: GangTally) -> bool:
+        """Whether a pod set lacks its minimum without pods that wait for others to leave."""
+        sets = ((tally.counts[leaf.name], leaf.minimum) for leaf in self._leaves)
+        return any(one.pipelined and one.active - one.pipelined < minimum for one, minimum in sets)
 
     def state(self, status_of: StatusOf, tally: GangTally | None = None) -> GangState:
         """How the gang stands when its pods have these statuses. ``tally``: their counts, if known."""
         tally = self.tally(status_of) if tally is None else tally
-        pending, _, below, above, _ = tally.sums
+        pending = below = above = False
+        for leaf in self._leaves:
+            one, minimum = tally.counts[leaf.name], leaf.minimum
+            pending, below = pending or one.pending > 0, below or one.active < minimum
+            above = above or one.active > minimum
         top, batch = tally.counts[self.top.name], None
-        ready = pending > 0 and top.active + top.pending >= self.top.minimum
+        ready = pending and top.active + top.pending >= self.top.minimum
         if ready and (self.top.leaf or tally.offers[self.top.name]):
             batch = self._next(self.top, tally, status_of)
             if self.top.leaf and self.group.root.constraint is not None:
                 batch = Batch(self.group.root, parts=(batch,))
         elastic_state = 0 if below else 2 if above else 1
-        return GangState(pending > 0, ready, top.active >= self.top.minimum, elastic_state, batch, tally)
+        return GangState(pending, ready, top.active >= self.top.minimum, elastic_state, batch, tally)
 
     def pods_below(self, subgroup: Subgroup) -> tuple[Pod, ...]:
         """Pods of the leaves below ``subgroup``."""
@@ -294,11 +282,6 @@ class Gang:
         for subgroup in found:
             found += (child for child in subgroup.children if not child.leaf)
         return tuple(reversed(found))
-
-    @cached_property
-    def _named(self) -> Mapping[str, Subgroup]:
-        """Every subgroup in ``top`` by its name."""
-        return {one.name: one for one in chain(self._sets, self._leaves)}
 
     # --- what comes next -------------------------------------------------------------------------
 
@@ -329,9 +312,9 @@ class Gang:
         most = max(missing, 1)
         if subgroup.leaf:
             return Batch(subgroup, pods=self._first_waiting(tally, status_of, subgroup.name, most))
-        members = (self._named[turn[-1]] for turn in tally.offers[subgroup.name][:most])
-        found = tuple([self._next(member, tally, status_of) for member in members])
-        return Batch(subgroup, parts=found)
+        members, turns = {one.name: one for one in subgroup.children}, tally.offers[subgroup.name][:most]
+        parts = tuple([self._next(members[name], tally, status_of) for *_, name in turns])
+        return Batch(subgroup, parts=parts)
 
     # --- what goes next --------------------------------------------------------------------------
 
@@ -349,8 +332,9 @@ class Gang:
         }
         if top.leaf:
             return tuple(units_of_pod_set(active[top.name], top.minimum))
-        tally = self.tally(status_of)
-        met, (_, _, short, over, _) = tally.met, tally.sums
+        met = self.tally(status_of).met
+        short = sum(met[leaf.name] < leaf.minimum for leaf in self._leaves)
+        over = sum(met[leaf.name] > leaf.minimum for leaf in self._leaves)
         stood = satisfied(top, met)
         for pods in chain(_surplus(top, met, active), iter(partial(_all_of, top, active), ())):
             state = 0 if short else 2 if over else 1

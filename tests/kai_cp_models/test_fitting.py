@@ -60,8 +60,8 @@ def same(ledger: Ledger, pods: list[Pod]) -> None:
         np.testing.assert_array_equal(ledger.view(one).shared, fresh.view(one).shared)
         assert ledger.has_room(one) == fresh.has_room(one)
     for at, free in enumerate(ledger.shared_free().tolist()):
-        mib = [ledger.device_free_mib(at, name, now=False) for name in ledger.groups_on.get(at, ())]
-        assert free == sum(max(one, 0) for one in mib) / ledger.fixed.mib_on[at]
+        total, there = ledger.fixed.mib_on[at], ledger.devices.get(at, {})
+        assert free == sum(max(one.free_mib(total, now=False), 0) for one in there.values()) / total
 
 
 def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:

@@ -41,7 +41,9 @@ def test_rows_are_the_units_of_the_gangs(seed: int) -> None:
             assert (found["group"], found["chain"], found["whole"]) == (g, chain, unit.whole)
             assert (found["state"], found["movable"]) == (unit.elastic_state, gang.at_first.satisfied)
             plain = gang.top.leaf and gang.at_first.satisfied and not gang.unknown_subgroup_pods
-            assert running.plain.get(gang.group.key) == (gang.at_first.tally.active if plain else None)
+            assert running.plain.get(gang.group.key) == (
+                gang.at_first.tally.met[gang.top.name] if plain else None
+            )
             assert found["weight"] == sum(milli_gpus(pod) + 1 for pod in unit.pods)
             assert tuple(found["gives"]) == charged(ledger, unit.pods)
             row += 1

@@ -212,7 +212,7 @@ class NodeDrain:
             elif len(names) == 1:
                 devices.setdefault(names[0], []).append(pod)
         for name, pods in devices.items():
-            device = self.ledger.devices[node, name]
+            device = self.ledger.devices[node][name]
             if len(pods) == device.active + device.pipelined:
                 gives = [sum(parts) for parts in zip(*(pod.spec.requests for pod in pods), strict=True)]
                 yield _Leaving(tuple(pods), _weight(pods), with_devices(gives, 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, compress
+from itertools import chain
 from math import inf
 from operator import attrgetter
 
@@ -20,7 +20,7 @@ from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, disaggregate, quota_check
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf, giving, satisfied
 
@@ -158,9 +158,9 @@ def disturbed(
 
 def _let_go(emptied: Ledger, units: Sequence[EvictionUnit], gone: dict[GroupKey, list[Pod]]) -> None:
     """Let all units leave that the rules let go; ``gone``: the pods that left, by pod group."""
-    left = emptied.let_all_go([unit.pods for unit in units])
-    for unit in compress(units, left):
-        gone.setdefault(unit.group.key, []).extend(unit.pods)
+    for unit in units:
+        if emptied.let_go(unit.pods):
+            gone.setdefault(unit.group.key, []).extend(unit.pods)
 
 
 def _replay(
@@ -270,7 +270,7 @@ def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, promises: boo
 
 def _all_left(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
     """Whether these evicted pods are all of the group that ran, and nothing else of it has changed."""
-    running = ledger.fixed.gangs[key].at_first.tally.active
+    running = sum(pod.status in ACTIVE_ALLOCATED for pod in ledger.fixed.gangs[key].pods)
     return len(pods) == ledger.touched.get(key) == running and all(p.key in ledger.evicted for p in pods)
 
 

@@ -206,12 +206,11 @@ class CapacityRows:
         self._members: dict[int, dict[str, list[int]]] = {}
         self._freed: dict[int, dict[str, cp_model.IntVar]] = {}
         index = self.m.cells.leaver_of
-        for node, names in self.m.ledger.groups_on.items():
+        for node, there in self.m.ledger.devices.items():
             n = int(self.m.cells.of[node])
             if n < 0:
                 continue
-            for name in names:
-                device = self.m.ledger.devices[node, name]
+            for name, device in there.items():
                 if device.active or device.pipelined:
                     self._members.setdefault(n, {})[name] = []
         for leaver in self.m.cells.leavers:
@@ -224,7 +223,7 @@ class CapacityRows:
         for n, devices in self._members.items():
             node = self.m.cells.nodes[n][0]
             for name, members in devices.items():
-                device = self.m.ledger.devices[node, name]
+                device = self.m.ledger.devices[node][name]
                 freed = self.m.cp.new_bool_var(f"freed[{n},{name}]")
                 self._freed.setdefault(n, {})[name] = freed
                 if device.active + device.pipelined > len(members):
@@ -238,7 +237,7 @@ class CapacityRows:
         given: list[Linear] = []
         spare = 0
         for name, members in self._members[n].items():
-            free = self.m.ledger.device_free_mib(node, name, now=False)
+            free = self.m.ledger.devices[node][name].free_mib(total, now=False)
             spare += -(-MILLI * max(free, 0) // total)
             for i in members:
                 need = self.m.ledger.share_mib_on(self.m.cells.leavers[i].pods[0], node)
@@ -279,13 +278,14 @@ class CapacityRows:
                 load.append(self.m.ledger.share_mib_on(pod, node) * count)
             return sum(load)
 
+        total = self.m.ledger.fixed.mib_on[node]
         for name, members in self._members.get(n, {}).items():
             load = on_device(name, self._freed[n][name])
             freed = [
                 self.m.ledger.share_mib_on(self.m.cells.leavers[i].pods[0], node) * self.m.gone[i]
                 for i in members
             ]
-            free = max(self.m.ledger.device_free_mib(node, name, now=False), 0)
+            free = max(self.m.ledger.devices[node][name].free_mib(total, now=False), 0)
             self.m.under(self.m.cp.add(load - sum(freed) <= free), *families)
         fresh: list[cp_model.IntVar] = []
         if self._bins:

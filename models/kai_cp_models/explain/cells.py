@@ -251,7 +251,7 @@ def _cells(
     members: list[list[int]] = []
     of = np.zeros(len(free), dtype=np.int64)
     for n in range(len(free)):
-        alone = n if ledger.groups_on.get(n) else -1
+        alone = n if ledger.devices.get(n) else -1
         key = (
             alone,
             free[n].tobytes(),

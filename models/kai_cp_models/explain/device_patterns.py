@@ -65,13 +65,12 @@ def kinds_of(model: Variables) -> dict[int, Counter[DeviceKind]]:
                 node = place[0] if place is not None else -1
                 members.setdefault((node, name), []).append((i, ledger.share_mib_on(pod, node)))
     found: dict[int, Counter[DeviceKind]] = {}
-    for node, names in ledger.groups_on.items():
-        for name in names if cells.of[node] >= 0 else ():
-            device = ledger.devices[node, name]
+    for node, there in ledger.devices.items():
+        for name, device in there.items() if cells.of[node] >= 0 else ():
             held = device.active + device.pipelined
             mine = tuple(sorted(members.get((node, name), ())))
             total = int(ledger.fixed.table.gpu_memory_mib[node])
-            free = max(0, ledger.device_free_mib(node, name, now=False))
+            free = max(0, device.free_mib(total, now=False))
             if held:
                 kind = DeviceKind(total, free, mine, held == len(mine))
                 found.setdefault(int(cells.of[node]), Counter())[kind] += 1

@@ -168,8 +168,8 @@ def _rooms(cells: Cells, free: Ints, sizes: Ints) -> list[Ints]:
 def _spare(ledger: Ledger) -> Ints:
     """[N] parts of shared GPUs that are free, in milli-GPUs, rounded up."""
     found: Ints = np.zeros(len(ledger.idle), dtype=np.int64)
-    for node, names in ledger.groups_on.items():
+    for node, there in ledger.devices.items():
         total = int(ledger.fixed.table.gpu_memory_mib[node])
-        for name in names:
-            found[node] += -(-MILLI * max(0, ledger.device_free_mib(node, name, now=False)) // total)
+        for device in there.values():
+            found[node] += -(-MILLI * max(0, device.free_mib(total, now=False)) // total)
     return found

@@ -91,33 +91,31 @@ class RefusalCache:
         return (group.queue, group.preemptible, *(amount > 0 for amount in ask.asked))
 
 
+@dataclass
 class Admission:
     """The batches admitted so far, and those known not to fit beside them."""
 
-    def __init__(self, base: Ledger, waiting: Sequence[Pod], budget: Budget) -> None:
-        """``waiting``: all groups that may ask."""
-        self._waiting, self._budget = waiting, budget
-        self.enabled = True
-        """Whether models are solved."""
-        self.placed_jointly = False
-        """Whether batches have the places of a model, which knows nothing of distances."""
-        self.variables = 0
-        self.constraints = 0
-        self.base = base
-        """The ledger without the batches."""
-        self.asks: list[Ask] = []
-        """All admitted batches, in the order of their admission."""
-        self._refusals = RefusalCache(base, None)
-        self._counting = Counting(base, waiting)
-        self._held = self._counting.demand(())
+    base: Ledger
+    """The ledger without the batches."""
+    waiting: Sequence[Pod]
+    """All groups that may ask."""
+    budget: Budget
+    asks: list[Ask] = field(default_factory=list)
+    """All admitted batches, in the order of their admission."""
+    enabled: bool = True
+    """Whether models are solved."""
+    placed_jointly: bool = False
+    """Whether batches have the places of a model, which knows nothing of distances."""
+    variables: int = 0
+    constraints: int = 0
+
+    def __post_init__(self) -> None:
+        self._refusals, self._counting = RefusalCache(self.base, None), Counting(self.base, self.waiting)
+        self._held = self._counting.demand(pod for ask in self.asks for pod in ask.pods)
 
     def beside(self, base: Ledger, asks: Iterable[Ask] = ()) -> Admission:
         """An admission of the same groups, with these batches, beside all that has places in ``base``."""
-        result: Admission = copy(self)
-        result.base, result.asks = base, list(asks)
-        result._refusals, result._counting = RefusalCache(base, None), Counting(base, self._waiting)
-        result._held = result._counting.demand(pod for ask in result.asks for pod in ask.pods)
-        return result
+        return replace(self, base=base, asks=list(asks))
 
     def proved(self) -> Admission:
         """An independent admission with the same batches and the refusals that carry a proof."""
@@ -158,7 +156,7 @@ class Admission:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and no admitted pod could be elsewhere.
             return Proof("no node takes a pod")
-        if not self.enabled or self._budget.ended(LIMITS.admission_work):
+        if not self.enabled or self.budget.ended(LIMITS.admission_work):
             return None
         asks = [*self.asks, ask]
         try:
@@ -169,10 +167,10 @@ class Admission:
             return None
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
-        allowance = Allowance(self._budget, MODEL_SHARE * self._budget.work_worth())
+        allowance = Allowance(self.budget, MODEL_SHARE * self.budget.work_worth())
         outcome, solver = solve_within(model.cp, allowance, allowance.work)
         if outcome.status == "unknown":
-            self._budget.in_vain(outcome.work)
+            self.budget.in_vain(outcome.work)
         if outcome.status != "solved":
             return Proof("no places") if outcome.status == "infeasible" else None
         if (found := self._made_room(ledger, ask)) is not None:

@@ -16,7 +16,7 @@ from itertools import repeat
 
 import numpy as np
 
-from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask, Place
 from kai_cp_models.ledger import Ledger
@@ -56,11 +56,6 @@ class Counting:
         self._free = ledger.free.copy()
         self._demands: dict[PodSpec, Ints] = {}
         self._asked: dict[BatchShape, Ints] = {}
-
-    @cached_property
-    def _shared_free(self) -> Floats:
-        """[N] free parts of shared devices, in milli-GPUs."""
-        return MILLI * self.ledger.shared_free()
 
     @property
     def totals(self) -> slice:
@@ -127,6 +122,11 @@ class Counting:
         return Leaving(rows[:, 0], rows[:, 2:], shares)
 
     @cached_property
+    def _shared_free(self) -> float:
+        """Free parts of shared devices on its nodes, in milli-GPUs."""
+        return float((MILLI * self.ledger.shared_free())[self._nodes].sum())
+
+    @cached_property
     def idle_room(self) -> Ints:
         """The most that all nodes together offer as they are, as a row: pieces [size], then amounts [D]."""
         return self.room(self.leaving(()))
@@ -141,7 +141,7 @@ class Counting:
         # Free parts of shared devices, and what the leaving members hold of them, rounded up.
         there = ((pod, names) for _, pod, (node, names) in leaving.shares if self._nodes[node])
         parts = (len(names) * milli_gpus(pod) / max(pod.spec.gpu.devices, 1) for pod, names in there)
-        total[len(self._sizes) + GPU] += int(np.ceil(sum(parts, start=self._shared_free[self._nodes].sum())))
+        total[len(self._sizes) + GPU] += int(np.ceil(sum(parts, start=self._shared_free)))
         return total
 
     @cached_property
@@ -165,7 +165,7 @@ class Counting:
         for (node, name), count in members.items():
             # The device's reservation pod has a pod slot of its own, which becomes free with the last member.
             free[node, PODS] += count
-            device = self.ledger.devices.get((node, name))
+            device = self.ledger.devices.get(node, {}).get(name)
             if device is not None and count >= max(device.active + device.pipelined, 1):
                 free[node, GPU] += MILLI
         return free

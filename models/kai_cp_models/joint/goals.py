@@ -63,19 +63,13 @@ class Disruption:
         gone = {key for key, place in ends.items() if place is None}
         groups = {pods[key].group for key in gone}
         losing = [item.running or item.pods if item.group.key in groups else () for item in units]
-        # Nearly all groups come home as a whole or not at all, and need no counting.
-        home = {pod.group for members in losing for pod in members if pod.key not in gone}
-        counted = (pod for members in losing for pod in members if pod.group in home and pod.key in gone)
+        counted = (pod for members in losing for pod in members if pod.key in gone)
         away, lost = Counter((pod.group, pod.spec) for pod in counted), list[bool]()
-        for item, members in zip(units, losing, strict=True):
-            given_up = bool(members)
-            if given_up and item.group.key in home:
-                whole = Counter((pod.group, pod.spec) for pod in members)
-                part = whole & away
-                given_up = bool(part) and (part == whole or any(pod.key not in gone for pod in members))
-                if given_up:
-                    away -= part
-            lost.append(given_up)
+        for members in losing:
+            whole = Counter((pod.group, pod.spec) for pod in members)
+            part = whole & away
+            lost.append(bool(part) and (part == whole or any(pod.key not in gone for pod in members)))
+            away.subtract(part if lost[-1] else ())
         return Disruption(units, lost, moved, admitted, step_milli_gpus)
 
 

@@ -69,7 +69,7 @@ class JointModel:
         self.ledger = ledger
         self._table = ledger.fixed.table
         self._moves = moves
-        self._fits: dict[PodSpec, tuple[Mask, int]] = {}
+        self._fits: dict[PodSpec, Mask] = {}
         """Nodes with free capacity for a spec: stateful rules look at all pods for each answer."""
         self.asks = tuple(asks)
         self.units = tuple(units)
@@ -105,10 +105,9 @@ class JointModel:
         if self._moves is not Moves.INTO_IDLE:
             return self._moves is Moves.ALL
         if pod.spec not in self._fits:
-            fits = self.ledger.fits(pod, now=False)
-            self._fits[pod.spec] = fits, int(fits.sum())
-        fits, count = self._fits[pod.spec]
-        return count > bool(fits[node])
+            self._fits[pod.spec] = self.ledger.fits(pod, now=False)
+        fits = self._fits[pod.spec]
+        return bool(np.count_nonzero(fits) > fits[node])
 
     # --- classes ---------------------------------------------------------------------------------
 
@@ -172,13 +171,11 @@ class JointModel:
         """What the asks need in all is at most what is idle in sum and what the lost pods hold."""
         counting, gives = Counting(self.ledger, (), everywhere=True), list[list[int]]()
         for unit in self.units:
-            held = np.zeros(len(counting.idle_room), dtype=np.int64)
-            for pod in unit.pods:
-                held += pod.spec.requests
-                if pod.spec.gpu.shares:
-                    # Shares of devices are rounded up, and a reservation pod may leave with the last of each.
-                    held[GPU] += milli_gpus(pod) + 1
-                    held[PODS] += pod.spec.gpu.devices
+            held = np.sum([pod.spec.requests for pod in unit.pods], axis=0)
+            sharing = [pod for pod in unit.pods if pod.spec.gpu.shares]
+            # Shares of devices are rounded up, and a reservation pod may leave with the last of each.
+            held[GPU] += sum(milli_gpus(pod) + 1 for pod in sharing)
+            held[PODS] += sum(pod.spec.gpu.devices for pod in sharing)
             gives.append(held.tolist())
         asked = [counting.asked(ask).tolist() for ask in self.asks]
         for d, idle in enumerate(counting.idle_room.tolist()):
@@ -208,7 +205,7 @@ class JointModel:
             variables += len(most)
             for cell in most if item.shares else ():
                 # Each device has a count of its own (``ShareRows``).
-                on_node = len(self.ledger.groups_on.get(cell, ())) + gpus[cell]
+                on_node = len(self.ledger.devices.get(cell, ())) + gpus[cell]
                 variables += len(self._members) if cell == POOL else on_node
             if variables > LIMITS.model_counts:
                 raise ModelTooLarge("too many classes and kinds of nodes")
@@ -297,17 +294,16 @@ class JointModel:
         for item in self._classes.values():
             for cell, var in item.x.items():
                 entering.setdefault(cell, []).append((item, var))
-        gaining = np.zeros(len(self._free), dtype=bool)
-        gaining[list(self._leaving)] = True
-        gaining_cells, whole = self.cells.most(gaining), np.where(gaining, 0, self._free[:, GPU] // MILLI)
+        whole = self._free[:, GPU] // MILLI
+        whole[list(self._leaving)] = 0
         sizes = sorted({item.size or 1 for item in self._classes.values()}, reverse=True)
         self._stay = {size: self.cells.most(whole // size) for size in sizes}
         """By size and cell, pieces on the nodes that no pod leaves."""
         taking = entering.keys() | self._shares.new.keys()
         for cell, nodes in self.cells.nodes.items():
             if cell in taking and self.cells.alike[cell]:
-                gives = nodes[gaining[nodes]].tolist() if cell in gaining_cells else ()
-                self._piece_rows(cell, gives, entering.get(cell, ()))
+                gaining = [node for node in nodes.tolist() if node in self._leaving]
+                self._piece_rows(cell, gaining, entering.get(cell, ()))
             elif cell in taking:
                 self._node_rows(cell, entering[cell])
         if self._moves is Moves.INTO_IDLE:

@@ -55,7 +55,7 @@ class ShareRows:
 
     def _stays(self, device: Device) -> Linear:
         """See ``stays``. The device counts as a whole one at 0, and no pod joins it."""
-        known, members = self._ledger.devices[device], self._members[device]
+        known, members = self._ledger.devices[device[0]][device[1]], self._members[device]
         if known.active + known.pipelined > len(members):
             return 1
         some = self._cp.new_bool_var(f"stays[{device}]")
@@ -70,8 +70,7 @@ class ShareRows:
         items = {key: item for key, item in self._classes.items() if node in item.x}
         total = self._ledger.fixed.mib_on[node]
         counts: list[dict[Hashable, cp_model.IntVar]] = []
-        for name in self._ledger.groups_on.get(node, ()):
-            device = self._ledger.devices[node, name]
+        for name, device in self._ledger.devices.get(node, {}).items():
             if device.active or device.pipelined:
                 counts.append(self._count((node, name), items, max(device.free_mib(total, now=False), 0)))
         demand = sum(item.most * item.example.spec.gpu.devices for item in items.values())
@@ -94,7 +93,8 @@ class ShareRows:
         needs = [self._ledger.share_mib_on(item.example, first) for item in items]
         by_free: dict[int, list[Device]] = {}
         joined: list[dict[Hashable, cp_model.IntVar]] = []
-        shared, devices = self._ledger.shared(), list(self._ledger.devices)
+        shared = self._ledger.shared()
+        devices = [(node, name) for node, there in self._ledger.devices.items() for name in there]
         least = min(needs) if not self._members else 0
         able = np.flatnonzero(nodes[shared.node] & (shared.later >= least)).tolist()
         for device, free in sorted((devices[i], int(shared.later[i])) for i in able):

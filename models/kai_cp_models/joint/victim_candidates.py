@@ -208,7 +208,7 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
         return frozenset()
     mine = {key for key, action in by.items() if action == policy.name} & ledger.held.keys()
     places = ((ledger.held[key].node, name) for key in mine for name in ledger.held[key].gpu_groups)
-    joined = {name for node, name in places if not ledger.devices[node, name].new}
+    joined = {name for node, name in places if not ledger.devices[node][name].new}
     if not joined:
         return frozenset()
     there = (homes.pods[i] for i in np.flatnonzero(homes.shares).tolist())

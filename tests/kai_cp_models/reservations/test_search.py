@@ -92,15 +92,13 @@ def test_a_scene_that_follows_equals_a_new_one(
     """The free capacity of every instant, with and without what may move, and what queues hold then."""
     snapshot, times = prepare(snapshot_of(there, coming), CHOSEN)
     assert times is not None
-    state, ledger = TimeState(times), Ledger.of(snapshot)
     names = ["r0-0", "s0-0", "s1-0", "s2-0"]
     evicted = [snapshot.pod_by_key[PodKey("ns", names[i])] for i in sorted(leave)]
-    ledger.leave_all(evicted)
+    state, ledger = TimeState(times), Ledger.of(snapshot).without(evicted)
     movable: dict[GroupKey, tuple[Ask, GangNeeds, float]] = {}
 
     def base() -> Ledger:
-        found = Ledger.of(snapshot)
-        found.leave_all(evicted)
+        found = Ledger.of(snapshot).without(evicted)
         stay = [snapshot.pod_by_key[key] for key in ledger.held]
         put_again(found, ledger, [one for one in stay if one.group not in movable])
         return found
