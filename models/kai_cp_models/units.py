@@ -145,9 +145,8 @@ class Gang:
         self.group = group
         self.top = only_pod_set(group.root) or group.root
         """The pod set that represents the whole group."""
-        self._leaves = self.top.leaves()
         unknown: list[Pod] = []
-        by_leaf: dict[str, list[Pod]] = {leaf.name: [] for leaf in self._leaves}
+        by_leaf: dict[str, list[Pod]] = {leaf.name: [] for leaf in self.top.leaves()}
         for pod in members:
             by_leaf.get(pod.subgroup or "default", unknown).append(pod)
         self.by_leaf = {name: tuple(pods) for name, pods in by_leaf.items()}
@@ -168,8 +167,7 @@ class Gang:
         # One by one: a dictionary for each of so many takes twice as long.
         found = object.__new__(Gang)
         found.group, found.top, found.waiting = group, self.top, self.waiting
-        found._leaves, found._counted = self._leaves, self._counted
-        found._sets, found.lines = self._sets, self.lines
+        found._counted, found._sets, found.lines = self._counted, self._sets, self.lines
         unknown = self.unknown_subgroup_pods
         found.pods, found.unknown_subgroup_pods = ((), members) if unknown else (members, ())
         found.by_leaf = {name: members if pods else () for name, pods in self.by_leaf.items()}
@@ -239,14 +237,14 @@ class Gang:
 
     def waits(self, tally: GangTally) -> bool:
         """Whether a pod set lacks its minimum without pods that wait for others to leave."""
-        sets = ((tally.counts[leaf.name], leaf.minimum) for leaf in self._leaves)
+        sets = ((tally.counts[leaf.name], leaf.minimum) for leaf in self.top.leaves())
         return any(one.pipelined and one.active - one.pipelined < minimum for one, minimum in sets)
 
     def state(self, status_of: StatusOf, tally: GangTally | None = None) -> GangState:
         """How the gang stands when its pods have these statuses. ``tally``: their counts, if known."""
         tally = self.tally(status_of) if tally is None else tally
         pending = below = above = False
-        for leaf in self._leaves:
+        for leaf in self.top.leaves():
             one, minimum = tally.counts[leaf.name], leaf.minimum
             pending, below = pending or one.pending > 0, below or one.active < minimum
             above = above or one.active > minimum
@@ -333,8 +331,8 @@ class Gang:
         if top.leaf:
             return tuple(units_of_pod_set(active[top.name], top.minimum))
         met = self.tally(status_of).met
-        short = sum(met[leaf.name] < leaf.minimum for leaf in self._leaves)
-        over = sum(met[leaf.name] > leaf.minimum for leaf in self._leaves)
+        short = sum(met[leaf.name] < leaf.minimum for leaf in self.top.leaves())
+        over = sum(met[leaf.name] > leaf.minimum for leaf in self.top.leaves())
         stood = satisfied(top, met)
         for pods in chain(_surplus(top, met, active), iter(partial(_all_of, top, active), ())):
             state = 0 if short else 2 if over else 1

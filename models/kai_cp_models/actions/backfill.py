@@ -53,14 +53,10 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
 
 def _start(cycle: Cycle) -> None:
     """Bind nominated pods whose places are idle now; groups that evictions name wait for these."""
-    ledger, groups = cycle.ledger, set[GroupKey]()
-    for key, held in ledger.held.items():
-        group = cycle.snapshot.pod_by_key[key].group
-        if held.status is PodStatus.PIPELINED and group is not None:
-            groups.add(group)
-    groups.difference_update(*(eviction.triggers for eviction in cycle.evicted_by.values()))
-    for group in sorted(groups):
-        start_now(ledger, group)
+    wait = (key for key, held in cycle.ledger.held.items() if held.status is PodStatus.PIPELINED)
+    groups = {group for key in wait if (group := cycle.snapshot.pod_by_key[key].group) is not None}
+    for group in sorted(groups.difference(*(one.triggers for one in cycle.evicted_by.values()))):
+        start_now(cycle.ledger, group)
 
 
 def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:

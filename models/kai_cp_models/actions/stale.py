@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodStatus
-from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang
 
 
@@ -18,19 +17,15 @@ def evict_stale(cycle: Cycle) -> None:
 
 def stale_groups(ledger: Ledger) -> Iterator[tuple[GroupKey, str]]:
     """Every pod group that is stale for longer than its grace period, with the sentence that says so."""
-    for group in ledger.snapshot.groups:
+    snapshot = ledger.snapshot
+    for group in snapshot.groups:
+        grace = group.staleness_grace_seconds
+        if grace is None:
+            grace = snapshot.policy.default_staleness_grace_seconds
+        since = snapshot.now if group.stale_since is None else group.stale_since
         # The clock settles all but a few groups at once.
-        if _grace_over(group, ledger.snapshot) and _stale(ledger.fixed.gangs[group.key], ledger):
+        if 0 <= grace <= snapshot.now - since and _stale(ledger.fixed.gangs[group.key], ledger):
             yield group.key, f"{group.key} has run below its minimum for longer than its grace period"
-
-
-def _grace_over(group: PodGroup, snapshot: Snapshot) -> bool:
-    """Whether the staleness grace period has passed since the gang was first seen stale."""
-    grace = group.staleness_grace_seconds
-    if grace is None:
-        grace = snapshot.policy.default_staleness_grace_seconds
-    since = snapshot.now if group.stale_since is None else group.stale_since
-    return 0 <= grace <= snapshot.now - since
 
 
 def _stale(gang: Gang, ledger: Ledger) -> bool:
