@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -67,12 +68,14 @@ class DeviceRows:
             sizes.append(count)
         nodes = [nodes[0] for nodes in self.m.cells.nodes]
         index = self.m.cells.leaver_of
+        choices = defaultdict[Hashable, cp_model.IntVar](lambda: self.m.cp.new_bool_var("choice"))
         for row in rule.rows(examples, sizes, nodes):
             terms = [
                 coefficient * entering[c][int(self.m.cells.of[node])]
                 for (c, node), coefficient in row.entering.items()
                 if c < len(asked) or coefficient < 0 or not beside
             ]
+            terms += [coefficient * choices[name] for name, coefficient in row.chosen.items()]
             gives = self._gives(row, index)
             self.m.under(self.m.cp.add(sum(terms) - sum(gives) <= row.bound), family, also=also)
 

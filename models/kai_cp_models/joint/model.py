@@ -12,7 +12,7 @@ pieces of GPUs are counted (``cells``). The rows are exact for any mix of reques
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum, auto
 from functools import cached_property
@@ -372,12 +372,14 @@ class JointModel:
             if not concerned and not any(rule.concerns(pod) for pod in self._leaver.values()):
                 continue
             sizes = [item.most for item in concerned]
+            choices = defaultdict[Hashable, cp_model.IntVar](lambda: self.cp.new_bool_var("choice"))
             for row in rule.rows([item.example for item in concerned], sizes, nodes):
                 terms: list[Linear] = [
                     coefficient * concerned[c].x[node]
                     for (c, node), coefficient in row.entering.items()
                     if node in concerned[c].x
                 ]
+                terms += [coefficient * choices[name] for name, coefficient in row.chosen.items()]
                 gives = [
                     coefficient * self.gone[key]
                     for key, coefficient in row.leaving.items()

@@ -27,17 +27,19 @@ from kai_cp_models.snapshot import SetAside, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One linear row: sum(entering * count) - sum(leaving * evicted) <= bound.
+    """One linear row: sum(entering * count) + sum(chosen * choice) - sum(leaving * evicted) <= bound.
 
     ``entering``: coefficient by (class, node) of the pods of that class newly placed on the node;
     ``leaving``: coefficient by pod that holds a place, of the boolean "is evicted". ``bound`` counts
-    all of them as staying and the pods that are already releasing as gone.
+    all of them as staying and the pods that are already releasing as gone. ``chosen``: coefficient by name
+    of 0/1 choices, which all rows of the rule share.
     """
 
     entering: Mapping[tuple[int, int], int]
     bound: int
     leaving: Mapping[PodKey, int] = field(default_factory=dict)
     name: str = ""
+    chosen: Mapping[Hashable, int] = field(default_factory=dict)
 
 
 class Lent(NamedTuple):

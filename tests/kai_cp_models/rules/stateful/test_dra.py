@@ -31,6 +31,7 @@ from kai_cp_models.rules.stateful import dra, enriched
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.rules.stateful.dra.state import DraState
+from kai_cp_models.rules.stateful.protocol import Row
 from kai_cp_models.settings import Limits, OptionalRules, Settings
 from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import placed, pod, snapshot, spec
@@ -742,6 +743,48 @@ def test_every_realised_placement_satisfies_the_rows(
                     sum(row.entering.get((c, p), 0) for c, p in enumerate(places) if p is not None)
                     <= row.bound
                 )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.booleans(), min_size=2, max_size=3),
+    st.lists(st.integers(0, 2), min_size=2, max_size=2),
+    st.sampled_from([[], [{}], [{"bindsToNode": True}]]),
+    st.integers(1, 2),
+    st.booleans(),
+)
+def test_users_of_a_shared_claim_satisfy_the_rows_wherever_they_can_be(
+    also: list[bool], local: list[int], wide: list[Raw], count: int, running: bool
+) -> None:
+    """Some pods have a claim of their own, too. A running pod may use the shared one on n0, and leave."""
+    slices = [slice_of(f"n{n}", *(device(f"d{i}") for i in range(k))) for n, k in enumerate(local)]
+    for fields in wide:
+        slices.append(slice_of("far", *(device(name, **fields) for name in ("f0", "f1")), allNodes=True))
+    pods = [user(f"x{i}", "s", *([f"c{i}"] if own else [])) for i, own in enumerate(also)]
+    olds = [user("old", "s", node="n0")] if running and local[0] else []
+    users = [{"resource": "pods", "name": p.key.name, "uid": p.uid} for p in olds]
+    given_ = {"allocation": held("n0", "d0"), "reservedFor": users} if olds else {}
+    claims = [claim("s", exact(count), **given_), *(claim(f"c{i}", exact()) for i in range(len(also)))]
+    state = dra.open(cluster([*olds, *pods], slices, claims))
+    rows = list(state.rows(pods, [1] * len(pods), [0, 1]))
+    names = {name for row in rows for name in row.chosen}
+
+    def satisfied(row: Row, places: tuple[int | None, ...], gone: bool, choice: object) -> bool:
+        entering = sum(row.entering.get((c, p), 0) for c, p in enumerate(places) if p is not None)
+        leaving = sum(row.leaving.values()) if gone else 0
+        return entering + row.chosen.get(choice, 0) - leaving <= row.bound
+
+    for gone, places in product([False, True] if olds else [False], product([None, 0, 1], repeat=len(pods))):
+        trial = state.copy()
+        for old in olds if gone else ():
+            trial.evict(old)
+        for which, place in zip(pods, places, strict=True):
+            if place is not None:
+                if not mask_of(trial, which)[place]:
+                    break
+                trial.place(which, place, pipelined=True)
+        else:
+            assert any(all(satisfied(row, places, gone, one) for row in rows) for one in [None, *names])
 
 
 @pytest.mark.parametrize("waits", [False, True])

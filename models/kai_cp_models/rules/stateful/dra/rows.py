@@ -1,9 +1,11 @@
-"""Device counts as linear rows: what enters a node may not take more devices than are free there."""
+"""Claimed devices as linear rows: what enters a node may not take more than is free there, and the pods that
+share a claim go where one allocation can be used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,12 +18,67 @@ from kai_cp_models.rules.stateful.protocol import Row
 RequestRows = tuple[Wanted, ...]
 _MOST_SETS: Final = 32
 """The most sets of devices that get a row for every node."""
+Site = frozenset[int]
+"""The nodes that can use one allocation."""
+
+
+class SharedClaim(NamedTuple):
+    """A claim of several pods.
+
+    ``users``: the classes of those that enter, ``most`` pods in all. ``sites``: they enter one of these.
+    ``requests``: those that take free devices, wherever the pods go. ``kept``: the site of the present
+    allocation, which stays while one of the ``holders`` does; {}: one that cannot leave.
+    """
+
+    name: Hashable
+    users: Sequence[int]
+    most: int
+    sites: frozenset[Site]
+    requests: Sequence[RequestRows] = ()
+    kept: Site = Site()
+    holders: Sequence[Mapping[PodKey, int]] = ()
+
+    def chosen(self, coefficient: int, among: frozenset[Site] | None = None) -> dict[Hashable, int]:
+        """A coefficient for the choice of each site; ``among``: only for these."""
+        found = self.sites if among is None else self.sites & among
+        return {(self.name, site): coefficient for site in found}
+
+    def rows(self, nodes: Sequence[int]) -> Iterator[Row]:
+        """Its users enter one of its sites."""
+        at: dict[int, set[Site]] = {}
+        for site in self.sites:
+            for node in site:
+                at.setdefault(node, set()).add(site)
+        for node in nodes:
+            here = self.chosen(-self.most, frozenset(at.get(node, ())))
+            yield Row({(c, node): 1 for c in self.users}, 0, name="dra", chosen=here)
+        yield Row({}, 1, name="dra", chosen=self.chosen(1))
+        for holder in self.holders:
+            yield Row({}, 0, holder, "dra", self.chosen(1, self.sites - {self.kept}))
+
+
+def sites(catalog: Catalog, requests: Sequence[RequestRows]) -> frozenset[Site]:
+    """The sites of a claim by the one of its requests whose devices reach the fewest nodes; none: unknown."""
+    found: list[frozenset[Site]] = []
+    for ways in requests:
+        if all(map(catalog.usable, ways)):
+            fits: Mask = np.logical_or.reduce([catalog.satisfying(wanted) for wanted in ways])
+            reached = [Site((n,)) for n in np.unique(catalog.node_of[fits]).tolist() if n >= 0]
+            for i, reach in catalog.reach.items():
+                if fits[i]:
+                    nodes = np.flatnonzero(reach).tolist()
+                    bound = catalog.devices[i].binds_to_node
+                    reached += [Site((n,)) for n in nodes] if bound else [Site(nodes)]
+            found.append(frozenset(reached))
+    return min(found, key=lambda each: max(map(len, each), default=0), default=frozenset())
 
 
 def rows(
     catalog: Catalog,
     wants: Sequence[Sequence[RequestRows]],
+    shared: Sequence[SharedClaim],
     nodes: Sequence[int],
+    *,
     free: Mask,
     releases: Mapping[PodKey, Sequence[int]],
 ) -> Iterator[Row]:
@@ -31,11 +88,11 @@ def rows(
     union.
 
     ``wants``: open requests per class; ``releases``: devices that an eviction frees. Only requests
-    with one alternative over unshareable devices are counted.
+    with one alternative over unshareable devices are counted, those of a shared claim once.
     """
     shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
     counted: list[tuple[int, int, Mask]] = []
-    for c, requests in enumerate(wants):
+    for c, requests in enumerate([*wants, *(claim.requests for claim in shared)]):
         for request in requests:
             fits = catalog.satisfying(request[0]) if catalog.usable(request[0]) else None
             if (
@@ -50,14 +107,19 @@ def rows(
         need: dict[int, int] = {}
         for c, count in inside:
             need[c] = need.get(c, 0) + count
+        each = {c: n for c, n in need.items() if c < len(wants)}
+        once = [(shared[c - len(wants)], n) for c, n in need.items() if c >= len(wants)]
         available = catalog.per_node(devices & free)
         for node in nodes:
+            here = frozenset((Site((node,)),))
+            chosen = dict(chain.from_iterable(claim.chosen(n, here).items() for claim, n in once))
             leaving = _leaving(catalog, releases, devices, node)
-            yield Row({(c, node): n for c, n in need.items()}, int(available[node]), leaving, "dra")
+            yield Row({(c, node): n for c, n in each.items()}, int(available[node]), leaving, "dra", chosen)
         if catalog.reach:
             total = int(np.count_nonzero(devices & free))
-            entering = {(c, node): n for c, n in need.items() for node in nodes}
-            yield Row(entering, total, _leaving(catalog, releases, devices, None), "dra")
+            entering = {(c, node): n for c, n in each.items() for node in nodes}
+            chosen = dict(chain.from_iterable(claim.chosen(n).items() for claim, n in once))
+            yield Row(entering, total, _leaving(catalog, releases, devices, None), "dra", chosen)
 
 
 def _unions(sets: Sequence[Mask]) -> Sequence[Mask]:

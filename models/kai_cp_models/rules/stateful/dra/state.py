@@ -19,7 +19,7 @@ from kai_cp_models.rules.stateful.dra.holdings import ClaimKey, ClaimUse, Holdin
 from kai_cp_models.rules.stateful.dra.near import Gpus, gpus_of_node, nearest_first
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.dra.results import Allocation, found_in, write
-from kai_cp_models.rules.stateful.dra.rows import rows
+from kai_cp_models.rules.stateful.dra.rows import SharedClaim, Site, rows, sites
 from kai_cp_models.rules.stateful.dra.search import (
     MAX_DEVICES,
     PICKS,
@@ -511,20 +511,66 @@ class DraState(LeavingState):
         )
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Counting rows over the devices that requests of the classes accept, and users of shared claims.
+        """Counting rows over the devices that requests of the classes accept, and rows that keep the users of
+        a shared claim together and within what the API allows.
 
         The rows are exact where devices are either free or not and few requests overlap. With constraints,
-        counters, shareable devices or shared open claims they are a relaxation: a pod does not enter a node
-        that refuses it now while all pods with devices there stay.
+        counters, shareable devices or devices that reach some nodes they are a relaxation: a pod does not
+        enter a node that refuses it now while all pods with devices there stay.
         """
-        yield from self._user_rows(classes, nodes)
+        users: dict[ClaimKey, list[int]] = {}
+        for c, pod in enumerate(classes):
+            for key in filter(self._shared, self._keys(pod)):
+                users.setdefault(key, []).append(c)
+        pods = {pod.uid: pod for pod in self.snapshot.pods} if users else {}
+        shared = list(self._together(users, sizes, nodes, pods))
+        for one in shared:
+            yield from one.rows(nodes)
+        for key, mine in users.items():
+            known = self._holdings.of(key).users(now=False)
+            entering = {(c, node): 1 for c in mine if classes[c].uid not in known for node in nodes}
+            leaving = {pods[uid].key: 1 for uid in self._holdings.of(key).stay if uid in pods}
+            if entering:
+                yield Row(entering, MAX_USERS - len(known), leaving, NAME)
         opened = [
             [self.catalog.claims[key] for key in self._keys(pod) if self._opens(pod, key)] for pod in classes
         ]
-        wants = [[request for claim in claims for request in claim.requests] for claims in opened]
-        releases = dict(self._releases())
-        yield from rows(self.catalog, wants, nodes, self._holdings.free(now=False), releases)
+        wants = [
+            [request for claim in claims if not self._shared(claim.key) for request in claim.requests]
+            for claims in opened
+        ]
+        releases, free = dict(self._releases()), self._holdings.free(now=False)
+        yield from rows(self.catalog, wants, shared, nodes, free=free, releases=releases)
         yield from self._refused_rows(classes, sizes, opened, nodes, releases)
+
+    def _shared(self, key: ClaimKey) -> bool:
+        return self._sharers.get(key, 0) > 1
+
+    def _together(
+        self,
+        users: Mapping[ClaimKey, Sequence[int]],
+        sizes: Sequence[int],
+        nodes: Sequence[int],
+        pods: Mapping[str, Pod],
+    ) -> Iterator[SharedClaim]:
+        """The shared claims that no allocation opens to all of the nodes. ``pods``: all, by UID."""
+        for key, mine in users.items():
+            found, requests, kept = self._holdings.of(key), self.catalog.claims[key].requests, Site()
+            reached = sites(self.catalog, requests)
+            old, holders = found.fresh or found.before, list[Mapping[PodKey, int]]()
+            if old is not None:
+                stood = (pods[uid].node for uid in found.users(now=True) if uid in pods)
+                open_to = range(len(self.snapshot.nodes)) if old.nodes is None else np.flatnonzero(old.nodes)
+                # Users that are evicted may return home, whatever the allocation says by now.
+                kept = Site((*map(int, open_to), *(self.snapshot.node_index[node] for node in stood if node)))
+                reached = reached and reached | {kept}
+            if found.pinned(now=False) is not None:
+                stay = found.joined if found.fresh is not None else found.stay
+                holders = [{pods[uid].key: 1} if uid in pods else {} for uid in sorted(stay)] or [{}]
+            if reached and not any(site.issuperset(nodes) for site in reached):
+                most = sum(sizes[c] for c in mine)
+                asked = requests if found == ClaimUse() else ()
+                yield SharedClaim(key, mine, most, reached, asked, kept, holders)
 
     def _refused_rows(
         self,
@@ -554,25 +600,12 @@ class DraState(LeavingState):
                     yield Row({(c, node): 1}, 0, leaving, NAME)
 
     def _opens(self, pod: Pod, key: ClaimKey) -> bool:
-        """Whether a claim of the pod's own needs devices where the pod is placed or moved to."""
+        """Whether a claim needs devices where the pod is placed or moved to."""
         found = self._holdings.of(key)
+        if self._shared(key):
+            return found == ClaimUse()
         own = pod.node is not None and found.fresh is None and found.stay == {pod.uid}
-        return self._sharers.get(key, 0) <= 1 and (own or found.pinned(now=False) is None)
-
-    def _user_rows(self, classes: Sequence[Pod], nodes: Sequence[int]) -> Iterator[Row]:
-        """Rows by which no shared claim gets more users than the API allows."""
-        joining: dict[ClaimKey, list[int]] = {}
-        for c, pod in enumerate(classes):
-            for key in self._keys(pod):
-                if self._sharers.get(key, 0) > 1 and pod.uid not in self._holdings.of(key).users(now=False):
-                    joining.setdefault(key, []).append(c)
-        keys = {pod.uid: pod.key for pod in self.snapshot.pods} if joining else {}
-        for key, members in joining.items():
-            users = self._holdings.of(key).stay
-            entering = {(c, node): 1 for c in members for node in nodes}
-            leaving = {keys[uid]: 1 for uid in users if uid in keys}
-            bound = MAX_USERS - len(self._holdings.of(key).users(now=False))
-            yield Row(entering, bound, leaving, NAME)
+        return own or found.pinned(now=False) is None
 
     def _releases(self) -> Iterator[tuple[PodKey, list[int]]]:
         """Devices that come free when a staying pod is evicted.
