@@ -280,3 +280,34 @@ def test_a_role_of_one_pod_stays_before_one_of_several() -> None:
         actions=ACTIONS,
     )
     assert evicted(solved(snapshot)) == {"g-2"}
+
+
+def test_no_least_moves_are_claimed_where_a_whole_gang_could_leave_its_domain() -> None:
+    """t needs all of a or of c. Three pods leave c. The two of g could go from a and b to d together, but
+    models move a pod only inside its domain."""
+    rack = TopologyConstraint("dc", required="rack")
+    big, sizes, racks = spec(3, node_selector=(("big", "yes"),)), (3, 1, 3, 3), "rrst"
+    nodes = [
+        node(name, gpus=gpus, labels={"rack": where, "big": "yes" if name in "ac" else "no"})
+        for name, gpus, where in zip("abcd", sizes, racks, strict=True)
+    ]
+    members = [
+        pod("g-0", "a"),
+        pod("g-1", "b"),
+        *(pod(f"s{i}-0", "c") for i in range(3)),
+        pod("t-0", spec=big),
+    ]
+    groups = [group("g", 2, constraint=rack), *(group(f"s{i}") for i in range(3)), group("t")]
+    plan = solved(
+        cluster(
+            members,
+            groups,
+            nodes,
+            actions=ACTIONS,
+            plugins=PLUGINS | {"topology"},
+            topologies=(Topology("dc", ("rack",)),),
+        )
+    )
+    (stage,) = (stage for stage in plan.stages if stage.name == "consolidation: moved pods")
+    assert (placed(plan) & {"t-0"}, stage.status) == ({"t-0"}, "FEASIBLE")
+    assert stage.objective == len(evicted(plan)) == 3

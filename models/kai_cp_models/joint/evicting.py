@@ -70,7 +70,7 @@ class EvictingModel(JointModel):
         """Pod groups that may move for each ask."""
         self._optional = self.admitted[required:]
         in_turn = not policy.may_lose or all(self._in_turn(item, moves) for item in units)
-        self.exact = in_turn and (not policy.by_share or self._one_turn(bounds))
+        self.exact = in_turn and not self.pinned and (not policy.by_share or self._one_turn(bounds))
         """Whether no row is stricter than its rule, so that bounds are proofs once all moves are modelled."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)

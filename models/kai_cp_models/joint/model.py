@@ -82,6 +82,8 @@ class JointModel:
             for unit in units
         ]
         self.moved: dict[PodKey, cp_model.IntVar] = {}
+        self.pinned = False
+        """Whether a pod moves only inside its present domain, though its gang as a whole might leave it."""
         self.gone: dict[PodKey, Linear] = {}
         self._free = ledger.free.copy()
         self._leaver: dict[PodKey, Pod] = {}
@@ -159,8 +161,8 @@ class JointModel:
 
     def _collect_move(self, unit: EvictionUnit, pod: Pod, node: int, moved: cp_model.IntVar) -> None:
         scopes = unit.group.root.scopes_of(pod.subgroup or "default")
-        # A pod pinned by a constraint moves inside its present domain.
         inside = self._table.inside(scopes, node) if scopes else None
+        self.pinned |= inside is not None and bool((self._table.accepting(pod) & ~inside).any())
         key: Hashable = ("free", pod.spec) if inside is None else ("pinned", inside.tobytes(), pod.spec)
         if key not in self._classes:
             mask = self._table.accepting(pod)
