@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import kai_cp_models
+from kai_cp_models import solver
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,3 +95,26 @@ def _programs_of_its_own() -> Iterator[None]:
     signal.set_wakeup_fd(-1)
     root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
     root.setLevel(level)
+
+
+class _Kept(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message."""
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def invalid_models() -> Iterator[list[str]]:
+    """What CP-SAT finds invalid in models, at the end nothing: such a model has no answer, as if its work had
+    ended, so that tests of plans do not see it."""
+    kept, log = _Kept(), logging.getLogger(solver.__name__)
+    log.addHandler(kept)
+    yield kept.messages
+    log.removeHandler(kept)
+    assert not kept.messages

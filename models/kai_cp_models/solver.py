@@ -7,6 +7,7 @@ it. A long-lived process calls ``load`` at its start instead.
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import threading
@@ -17,6 +18,8 @@ from importlib.abc import Loader
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
+
+logger = logging.getLogger(__name__)
 
 _NAME: Final = "ortools.sat.python.cp_model"
 _UNUSED: Final = "pandas"
@@ -82,10 +85,22 @@ def run(
     model: cp_model.CpModel,
     callback: cp_model.CpSolverSolutionCallback | None = None,
 ) -> cp_model.CpSolverStatus:
-    """Solve the model; Ctrl-C ends the search and is raised, as in other code.
+    """Solve the model; Ctrl-C ends the search and is raised, as in other code. A model that CP-SAT finds
+    invalid is a defect; it has no answer, and the log says why.
 
     CP-SAT's own handler would end the search as the end of its time does, and leave none behind.
     """
+    status = _solved(solver, model, callback)
+    if status == cp_model.MODEL_INVALID:
+        logger.error("a model is invalid, report this defect: %s", model.validate())
+    return status
+
+
+def _solved(
+    solver: cp_model.CpSolver,
+    model: cp_model.CpModel,
+    callback: cp_model.CpSolverSolutionCallback | None,
+) -> cp_model.CpSolverStatus:
     solver.parameters.catch_sigint_signal = False
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

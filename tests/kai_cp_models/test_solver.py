@@ -43,3 +43,13 @@ def test_a_search_without_ctrl_c_ends_by_itself() -> None:
     solver.parameters.num_workers = 1
     assert run(solver, ruler(5)) == cp_model.OPTIMAL
     assert solver.objective_value == 11
+
+
+def test_the_log_says_why_a_model_is_invalid(invalid_models: list[str]) -> None:
+    model = ruler(5)
+    model.proto.solution_hint.vars.append(9)
+    model.proto.solution_hint.values.append(0)
+    assert run(cp_model.CpSolver(), model) == cp_model.MODEL_INVALID
+    (message,) = invalid_models
+    assert "hint" in message
+    invalid_models.clear()
