@@ -93,6 +93,9 @@ def test_claims_a_legal_plan_passes() -> None:
         (lambda d: results(d).append({**results(d)[0], "request": "s"}), "which it does not make"),
         (lambda d: results(d)[0].update(adminAccess=True), "another access"),
         (lambda d: allocation(d).update(nodeSelector={"nodeSelectorTerms": []}), "not for node n0"),
+        (lambda d: allocation(d).pop("nodeSelector"), "allocation is for all nodes"),
+        (lambda d: results(d).append(results(d)[0]), "gets a device twice"),
+        (lambda d: results(d)[0].update(shareID="1"), "nothing else one"),
     ],
 )  # fmt: skip
 def test_claims_wrong_devices(change: Callable[[Any], None], words: str) -> None:
@@ -144,7 +147,7 @@ def test_claims_pinned_owner_queue_and_users() -> None:
     runs, x = user("runs", "c", node="n0"), user("x", "c")
     found = cluster([runs, x], TWO, [claim("c", exact(), allocation=held("n0", "a"))])
     wrong = decide(x, "n1", {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n0", "a")}]})
-    assert any("not within reach" in fault for fault in faults(check_dra.broken, found, wrong))
+    assert any("not for node n1" in fault for fault in faults(check_dra.broken, found, wrong))
     for made, words in (
         (claim("c", exact(), queue="other"), "shared GPU claim of queue other"),
         (claim("c", exact(), reservedFor=[{"uid": f"u{i}"} for i in range(256)]), "257 users"),
@@ -205,12 +208,25 @@ def test_a_claim_takes_of_a_shared_device_what_its_policy_makes_of_it(asked: str
     found = cluster([x], [slice_of("n0", SHARED)], [claim("c", request)])
     for amount in ("1", "2", "3", "5", "6", "8"):
         document = held("n0", "s")
-        document["devices"]["results"][0]["consumedCapacity"] = {"bw": amount}
+        document["devices"]["results"][0].update(consumedCapacity={"bw": amount}, shareID="1")
         details = {"resourceClaimAllocations": [{"name": "c0", "allocation": document}]}
         assert (not faults(check_dra.broken, found, decide(x, "n0", details))) is (amount == right)
     mask = dra.open(found).mask(x, now=True)
     assert mask is not None
     assert mask[0] == bool(right)
+
+
+@pytest.mark.parametrize(("ids", "fault"), [("12", False), ("11", True), ("1", True)])
+def test_each_share_of_a_device_has_an_id(ids: str, fault: bool) -> None:
+    x, requests = user("x", "c"), [exact() | {"name": name} for name in "rs"]
+    found = cluster([x], [slice_of("n0", SHARED)], [claim("c", *requests)])
+    document = held("n0", "s", "s")
+    for row, name, share in zip(document["devices"]["results"], "rs", ids.ljust(2), strict=True):
+        row.update(request=name, consumedCapacity={"bw": "2"}, shareID=share.strip() or None)
+    details = {"resourceClaimAllocations": [{"name": "c0", "allocation": document}]}
+    told = faults(check_dra.broken, found, decide(x, "n0", details))
+    assert bool(told) is fault
+    assert all("has an id of its own" in one for one in told)
 
 
 def test_extended_resources_get_devices_of_their_class() -> None:
@@ -234,6 +250,12 @@ def test_extended_resources_get_devices_of_their_class() -> None:
     for change, words in (
         (lambda d: d.clear(), "gets no devices for example.com/nic"),
         (lambda d: written(d)["containerMappings"].clear(), "requests are for []"),
+        (lambda d: written(d)["deviceRequests"].clear(), "asks for []"),
+        (lambda d: written(d)["deviceRequests"].append(written(d)["deviceRequests"][0]), "asks for [("),
+        (lambda d: written(d)["deviceRequests"][0].update(name="other"), "asks for [('other'"),
+        (lambda d: written(d)["deviceRequests"][0].update(exactly={}), "cannot be read"),
+        (lambda d: written(d)["deviceRequests"][0]["exactly"].update(count=2), "asks for [("),
+        (lambda d: written(d)["deviceRequests"][0]["exactly"].update(allocationMode="All"), "cannot be read"),
         (lambda d: rows(d).clear(), "is served 0 times"),
         (lambda d: rows(d)[0].update(device="c"), "do not satisfy"),
         (lambda d: rows(d)[0].update(device="z"), "does not exist"),
@@ -278,10 +300,18 @@ def test_zones_a_legal_plan_passes_and_altered_ones_do_not() -> None:
     def crowd(details: Any) -> None:
         details["numaZones"][0]["zone"] = "zone-0"
 
+    def repeat(details: Any) -> None:
+        details["numaZones"] *= 2
+
     def halve(details: Any) -> None:
         details["numaZones"] = [{"zone": f"zone-{i}", "amount": {"cpu": "1500m"}} for i in (0, 1)]
 
-    for change, words in ((clear, "zones [] give"), (crowd, "7000 used of 4000"), (halve, "spans 2 zones")):
+    for change, words in (
+        (clear, "zones [] give"),
+        (repeat, "a zone is named twice"),
+        (crowd, "7000 used of 4000"),
+        (halve, "spans 2 zones"),
+    ):
         found_faults = faults(check_numa.broken, found, both[0], altered(both[1], change))
         assert any(words in fault for fault in found_faults), (words, found_faults)
 

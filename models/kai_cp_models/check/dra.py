@@ -17,6 +17,7 @@ from kai_cp_models.pods import EXTENDED_RESOURCES, GPU, MILLI, GpuKind, Pod, Pod
 from kai_cp_models.quantity import Version, exact
 from kai_cp_models.records.devices import (
     ALL,
+    EXACT,
     AllocatedDevice,
     Claim,
     ClaimAllocation,
@@ -114,6 +115,7 @@ def _pod(
             if all(any(_contents(world, catalog, claim.requests, allocation, node)) for node in nodes):
                 yield from (f"{where}: {text}" for text in faults)
             yield from (f"{where}: {text}" for text in _constrained(catalog, claim, allocation))
+            yield from (f"{where}: {text}" for text in _anywhere(catalog, allocation))
     yield from _extended(world, catalog, pod, written.get(EXTENDED_RESOURCES))
 
 
@@ -135,16 +137,28 @@ def _extended(
             text_of(row["resourceName"]): text_of(row["requestName"])
             for row in details.get("containerMappings") or ()
         }
+        made = [_requested(row) for row in details.get("deviceRequests") or ()]
     except UNREADABLE as problem:
         yield f"{where}: the names of their requests cannot be read: {problem!r}"
         return
     if names.keys() != asked.keys() or len(set(names.values())) < len(names):
         yield f"{where}: requests are for {sorted(names)}, the pod needs {sorted(asked)}"
         return
-    requests = tuple((Wanted(names[name], each.name, count=count),) for name, (each, count) in asked.items())
+    wanted = [Wanted(names[name], each.name, count=count) for name, (each, count) in asked.items()]
+    if sorted(made) != sorted((one.name, one.device_class, one.count) for one in wanted):
+        yield f"{where}: the claim that is made for them asks for {made}"
     fault = _elsewhere(world, catalog, allocation, decision.node)
-    faults = [fault] if fault else _contents(world, catalog, requests, allocation, decision.node)
+    contents = _contents(world, catalog, [(one,) for one in wanted], allocation, decision.node)
+    faults = [fault] if fault else [*contents, *_anywhere(catalog, allocation)]
     yield from (f"{where}: {text}" for text in faults)
+
+
+def _requested(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    """Name, class and number of a request for so many devices. Raises one of ``UNREADABLE``."""
+    exactly = row["exactly"]
+    if exactly.get("allocationMode", EXACT) != EXACT:
+        raise ValueError("no request for a number of devices")
+    return text_of(row["name"]), text_of(exactly["deviceClassName"]), int(exactly.get("count", 1))
 
 
 def _backed(
@@ -201,6 +215,14 @@ def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: ClaimAllocat
     return ""
 
 
+def _anywhere(catalog: Catalog, allocation: ClaimAllocation) -> Iterator[str]:
+    """Devices that some nodes cannot use, in an allocation for all nodes: a later pod might use it there."""
+    for device in _devices(allocation) if allocation.nodes is None else ():
+        found = catalog.index.get(device)
+        if found is not None and not (found in catalog.reach and catalog.reach[found].all()):
+            yield f"its allocation is for all nodes, device {'/'.join(device)} is not"
+
+
 def _contents(
     world: PlannedCluster,
     catalog: Catalog,
@@ -215,6 +237,14 @@ def _contents(
         if result.device not in catalog.index:
             yield f"device {'/'.join(result.device)} does not exist"
             return
+    shares = [
+        catalog.devices[catalog.index[one.device]].view.shareable and not one.admin
+        for one in allocation.results
+    ]
+    rows = allocation.written["devices"]["results"] if shares else ()
+    ids = [str(row["shareID"]) if row.get("shareID") else "" for row in rows]
+    if list(map(bool, ids)) != shares or len(set(ids) - {""}) < sum(shares):
+        yield "not every share of a device has an id of its own, and nothing else one"
     if len(allocation.results) > MAX_DEVICES:
         yield f"it gets {len(allocation.results)} devices, at most {MAX_DEVICES} are allowed"
     for name in by_request.keys() - {wanted.name for alternatives in requests for wanted in alternatives}:
@@ -235,6 +265,8 @@ def _contents(
             within = (catalog.devices[i].id for i in catalog.reachable(world.snapshot.node_index[node]))
             need = sum(_matches(catalog, wanted, device) for device in within)
         devices = {result.device for result in given}
+        if len(devices) < len(given):
+            yield f"request {wanted.name} gets a device twice"
         if len(devices) != need:
             yield f"request {wanted.name} gets {len(devices)} devices, wants {need}"
 

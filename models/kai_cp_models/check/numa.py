@@ -134,7 +134,10 @@ def _known(world: PlannedCluster, pod: Pod) -> ByZone:
 def _predicted(details: Mapping[str, Any]) -> ByZone:
     """Zones in the decision; a moved pod's old zones are its old resident's. Raises one of ``UNREADABLE``."""
     entries = details.get("numaZones") or ()
-    return {text_of(entry["zone"]): _parsed(entry.get("amount") or {}) for entry in entries}
+    found = {text_of(entry["zone"]): _parsed(entry.get("amount") or {}) for entry in entries}
+    if len(found) < len(entries):
+        raise ValueError("a zone is named twice")
+    return found
 
 
 def _parsed(amounts: Mapping[str, Any]) -> ZoneAmounts:

@@ -84,7 +84,11 @@ def claim(
 
 def held(node: str, *names: str) -> Raw:
     results = [{"request": "r", "driver": DRIVER, "pool": node, "device": name} for name in names]
-    return {"devices": {"results": results}}
+    only = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    return {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": only}]},
+    }
 
 
 def user(name: str, *claims: str, node: str | None = None, **fields: Any) -> Pod:
