@@ -29,6 +29,7 @@ from tests.kai_cp_models.rules.stateful.test_dra import (
     device,
     exact,
     held,
+    klass,
     mask,
     slice_of,
     user,
@@ -214,6 +215,31 @@ def test_a_claim_takes_of_a_shared_device_what_its_policy_makes_of_it(asked: str
     mask = dra.open(found).mask(x, now=True)
     assert mask is not None
     assert mask[0] == bool(right)
+
+
+def test_drivers_get_the_configuration_of_classes_and_claims() -> None:
+    """The claim's second part is for a request that is not served, so that it is left out."""
+    x, rate, mode, other = user("x", "c"), *({"opaque": {"driver": one}} for one in ("rate", "mode", "other"))
+    made = claim("c", exact(), {"name": "s", "firstAvailable": [{"name": "t", "deviceClassName": "gpu"}]})
+    parts = [mode | {"requests": ["r"]}, other | {"requests": ["s/u"]}]
+    made["spec"]["devices"]["config"] = parts
+    found = cluster([x], TWO, [made], classes=[klass(config=[rate])])
+    (decision,) = placed(dra, found, (x, 0))
+    assert faults(check_dra.broken, found, decision) == []
+
+    def config(details: Any) -> Any:
+        return allocation(details)["devices"]["config"]
+
+    assert [row["opaque"]["driver"] for row in config(decision.details)] == ["rate", "rate", "mode"]
+    for change in (
+        lambda d: config(d).clear(),
+        lambda d: config(d).append(config(d)[0]),
+        lambda d: config(d)[2].update(requests=["s"]),
+        lambda d: config(d)[2].update(source="FromClass"),
+        lambda d: config(d)[0].update(other),
+    ):
+        told = faults(check_dra.broken, found, altered(decision, change))
+        assert any("another configuration" in fault for fault in told)
 
 
 @pytest.mark.parametrize(("ids", "fault"), [("12", False), ("11", True), ("1", True)])

@@ -116,6 +116,9 @@ def _pod(
                 yield from (f"{where}: {text}" for text in faults)
             yield from (f"{where}: {text}" for text in _constrained(catalog, claim, allocation))
             yield from (f"{where}: {text}" for text in _anywhere(catalog, allocation))
+            yield from (
+                f"{where}: {text}" for text in _configured(catalog, claim.requests, claim.config, allocation)
+            )
     yield from _extended(world, catalog, pod, written.get(EXTENDED_RESOURCES))
 
 
@@ -149,7 +152,8 @@ def _extended(
         yield f"{where}: the claim that is made for them asks for {made}"
     fault = _elsewhere(world, catalog, allocation, decision.node)
     contents = _contents(world, catalog, [(one,) for one in wanted], allocation, decision.node)
-    faults = [fault] if fault else [*contents, *_anywhere(catalog, allocation)]
+    more = _configured(catalog, [(one,) for one in wanted], (), allocation)
+    faults = [fault] if fault else [*contents, *_anywhere(catalog, allocation), *more]
     yield from (f"{where}: {text}" for text in faults)
 
 
@@ -213,6 +217,31 @@ def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: ClaimAllocat
         if found is not None and not catalog.reaches(found, index):
             return f"device {'/'.join(device)} is not within reach of node {node}"
     return ""
+
+
+def _configured(
+    catalog: Catalog,
+    requests: Sequence[Sequence[Wanted]],
+    config: Sequence[Mapping[str, Any]],
+    allocation: ClaimAllocation,
+) -> Iterator[str]:
+    """Whether drivers are told what classes and claim state for the requests that are served."""
+    served = {result.request for result in allocation.results}
+    wanted = [one for alternatives in requests for one in alternatives if one.name in served]
+    due = [
+        {**row, "source": "FromClass", "requests": {one.name}}
+        for one in wanted
+        if one.device_class in catalog.classes
+        for row in catalog.classes[one.device_class].config
+    ]
+    for row in config:
+        named = row.get("requests") or ()
+        of = {name for name in served if name in named or name.partition("/")[0] in named}
+        due += [{**row, "source": "FromClaim", "requests": of}] if of or not named else []
+    told = (allocation.written.get("devices") or {}).get("config") or ()
+    given = [{**row, "requests": set(row.get("requests") or ())} for row in told]
+    if len(given) != len(due) or any(given.count(row) != due.count(row) for row in due):
+        yield "drivers get another configuration than classes and claim state"
 
 
 def _anywhere(catalog: Catalog, allocation: ClaimAllocation) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kai_cp_models.extras import Key
@@ -56,7 +56,7 @@ class Judging:
     """
 
     limits: Limits = Limits()
-    paid: Paid | None = None
+    paid: Paid | None = field(default=None, compare=False)
     judged: bool = True
 
 
