@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp.explain.rule_names import rule_words
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import ACTIVE_USED, GpuRequest, PodStatus
 from kai_cp_models.queries.why import (
@@ -30,40 +31,6 @@ from kai_cp_models.shown import amount, quantity, share
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _NOTHING: Final[Mapping[str, str]] = {}
-RULES: Final = {
-    "queue": "its queue",
-    "readiness": "its readiness",
-    "backoff": "its pause",
-    "dependency": "what its pods refer to",
-    "selector": "node selectors",
-    "taint": "taints",
-    "node-condition": "node conditions",
-    "gpu-kind": "its kind of GPU",
-    "worker": "the labels of GPU and CPU workers",
-    "room": "free {}",
-    "fragmentation": "each pod on one node",
-    "topology": "its topology level",
-    "affinity": "pod affinity",
-    "ports": "host ports",
-    "volumes": "volumes",
-    "dra": "resource claims",
-    "numa": "NUMA nodes",
-    "spread": "topology spread",
-    "limit": "the limit of {}",
-    "kind-limit": "the queue's limit of its kinds of GPU",
-    "quota": "the quota of {}",
-    "priority": "priority",
-    "non-preemptible": "pods that cannot be preempted",
-    "fair-share": "fair shares",
-    "min-runtime": "minimum runtimes",
-    "pdb": "PodDisruptionBudgets",
-    "delay": "its wait before it may evict",
-    "action": "{} off",
-    "consolidation": "the most pod groups that may move",
-    "order": "the groups ahead of it",
-}
-"""The rules that explanations name, in words; ``{}`` is the rule's subject."""
-_SHOWN_AS: Final = {"gpu": "GPUs", "cpu": "CPUs", "pods": "pod slots"}
 _KEPT: Final = {
     "priority": "nothing that runs in its queue has a lower priority",
     "non-preemptible": "what runs there cannot be preempted",
@@ -95,12 +62,6 @@ _LEVELS: Final = {"kubernetes.io/hostname": "node"}
 _OTHERS: Final = (
     "the rest is held by pods that are being deleted or belong to no pod group; neither can be evicted"
 )
-
-
-def rule_words(family: str) -> str:
-    """A rule in words, from its name in documents."""
-    kind, _, subject = family.partition(":")
-    return RULES[kind].format(_SHOWN_AS.get(subject, subject))
 
 
 def words(families: Families) -> str:

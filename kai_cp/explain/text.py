@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, Final
 
-from kai_cp.explain.sentences import rule_words
+from kai_cp.explain.rule_names import rule_words
 from kai_cp.json_types import Json, Object
 from kai_cp.report.headline import cut_words
 from kai_cp_models.pods import UNLIMITED

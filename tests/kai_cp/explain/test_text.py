@@ -9,7 +9,7 @@ import pytest
 from kai_cp.explain import document
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.sentences import RULES
+from kai_cp.explain.rule_names import RULES
 from kai_cp.explain.text import _fixes, _proof, describe, fix_lines, lines, remedies
 from kai_cp_models.explain.families import ORDER
 from kai_cp_models.pods import GroupKey
