@@ -9,7 +9,7 @@ from kai_cp_models.reservations.draining import serve_drains
 from kai_cp_models.reservations.keeping import keep_starts, serve_holders
 from kai_cp_models.reservations.mending import holder_of, later, lost, mend
 from kai_cp_models.reservations.search import NoPlaces
-from kai_cp_models.reservations.serving import serve_everybody, start_promised
+from kai_cp_models.reservations.serving import serve_all, start_promised
 from kai_cp_models.reservations.state import update
 from kai_cp_models.reservations.walk import Walk
 
@@ -22,7 +22,7 @@ def allocate_in_time(cycle: Cycle) -> None:
     start_promised(walk)
     serve_holders(walk, starts)
     serve_drains(walk)
-    serve_everybody(walk)
+    serve_all(walk)
     walk.finish(time.monotonic() - started)
 
 

@@ -36,7 +36,7 @@ def start_promised(walk: Walk) -> None:
         walk.stay()
 
 
-def serve_everybody(walk: Walk) -> None:
+def serve_all(walk: Walk) -> None:
     """Serve all other groups in the fair order."""
     for hold in walk.holds:
         walk.waits_itself(hold)
