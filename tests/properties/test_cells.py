@@ -92,9 +92,9 @@ def keeps(ledger: Ledger, asks: Sequence[Ask], answer: Answer) -> None:
                 if (place := made.place_of(p)) is not None
             }
             assert len(racks) == 1
-    for device, held in made.devices.items():
-        total = int(ledger.fixed.table.gpu_memory_mib[device[0]])
-        assert held.active_mib + held.pipelined_mib <= total
+    for at, devices in made.devices.items():
+        total = int(ledger.fixed.table.gpu_memory_mib[at])
+        assert all(held.active_mib + held.pipelined_mib <= total for held in devices.values())
 
 
 def uneven(snapshot: Snapshot) -> Snapshot:

@@ -313,7 +313,8 @@ def test_the_checker_allows_exactly_what_claims_ask_for(
         taken = [*taken, *(d for answer in written[0] if not answer.admin for d in answer.devices)]
         for user, host, one in zip("ab", at, written, strict=False):
             results = [row for k, answer in enumerate(one) for row in answer.results(each, k)]
-            details = given_devices({"devices": {"results": results}})
+            nodes = on_nodes("kubernetes.io/hostname", *sorted({row["pool"] for row in results}))
+            details = given_devices({"devices": {"results": results}, "nodeSelector": nodes})
             decisions.append(named(found, "Bind", f"x{i}{user}", host, details=details))
     legal &= len(set(taken)) == len(taken) and served([], taken)
     faults = violations(found, Plan(tuple(decisions)), ALL_RULES.rules)
