@@ -123,7 +123,9 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
             _commit(run)
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
             withdrawn |= (gone := run.base.held.keys() - cycle.ledger.held.keys())
-            further = {group for key in gone if (group := cycle.snapshot.pod_by_key[key].group)}
+            # With many units another run takes longer than it is worth; they ask in the next cycle.
+            few = len(run.ranked) <= LIMITS.open_units
+            further = {group for key in gone if few and (group := cycle.snapshot.pod_by_key[key].group)}
             if policy.by_share:
                 # Those are within their share only because of what the admitted ones took.
                 further |= _over_share(run, run.book) - _over_share(run, run.found.ledger.book)
