@@ -76,7 +76,7 @@ class AdmissionPass:
         found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns), list(self.served))
         found.over_bounds = self.over_bounds
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
-        found.kept, found.missed = self.kept.copy(), self.missed
+        found.kept, found.missed = self.kept.copy(), self.missed.copy()
         return found
 
     def serve(
