@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 NOWHERE: Final = np.iinfo(np.int64).min
 """The rank of a node that the pod does not fit."""
 
-_MOST: Final = np.iinfo(np.int64).max
 _ALL: Final = slice(None)
+_MOST: Final = np.iinfo(np.int64).max
 
 
 class NodeView:
@@ -150,7 +150,8 @@ class NodeView:
     def _joinable(self, ledger: Ledger, node: int, *, now: bool) -> int:
         """How many shared devices of the node fit the pod's GPU requirement (gpusharingorder, 6)."""
         total, there = ledger.fixed.mib_on[node], ledger.devices.get(node, {})
-        return sum(device.free_mib(total, now=now) >= self._need(total) for device in there.values())
+        need = self._need(total)
+        return sum(device.free_mib(total, now=now) >= need for device in there.values())
 
 
 def alone(spec: PodSpec) -> NodeAmounts:

@@ -99,8 +99,9 @@ def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCap
     devices = _devices(snapshot, homes, np.flatnonzero(homes.shares & ~reserving), gone)
     for node, there in devices.items():
         for device in there.values():
-            idle[node, GPU] += MILLI * device.whole_gpu[0]
-            releasing[node, GPU] += MILLI * device.whole_gpu[1]
+            idle_gpus, releasing_gpus = device.whole_gpu
+            idle[node, GPU] += MILLI * idle_gpus
+            releasing[node, GPU] += MILLI * releasing_gpus
     return FreeCapacity(idle, idle + releasing), devices
 
 

@@ -124,8 +124,8 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
             withdrawn |= (gone := run.base.held.keys() - cycle.ledger.held.keys())
             # With many units another run takes longer than it is worth; they ask in the next cycle.
-            few = len(run.ranked) <= LIMITS.open_units
-            further = {group for key in gone if few and (group := cycle.snapshot.pod_by_key[key].group)}
+            asking = gone if len(run.ranked) <= LIMITS.open_units else ()
+            further = {group for key in asking if (group := cycle.snapshot.pod_by_key[key].group)}
             if policy.by_share:
                 # Those are within their share only because of what the admitted ones took.
                 further |= _over_share(run, run.book) - _over_share(run, run.found.ledger.book)

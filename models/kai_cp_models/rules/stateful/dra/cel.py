@@ -53,21 +53,6 @@ def parsing(expression: str) -> int:
     return 1 + STEPS_PER_TOKEN * sum(1 for _ in _TOKEN.finditer(expression[:LONGEST]))
 
 
-def problem(expression: str) -> str:
-    """:attr:`Compiled.problem`."""
-    return compiled(expression).problem
-
-
-def matches(expression: str, device: DeviceView) -> bool:
-    """Whether the device satisfies the expression; an evaluation error means no, and so does a problem."""
-    return judge(expression, visible(device, names(expression))).holds
-
-
-def names(expression: str) -> frozenset[str] | None:
-    """:attr:`Compiled.names`."""
-    return compiled(expression).names
-
-
 def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
     """The device without the attributes and capacities of other names; None: with all. The domains stay."""
     if names is None:
@@ -83,7 +68,8 @@ def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
 
 
 def judge(expression: str, device: DeviceView, most_steps: int = MOST_STEPS) -> CelVerdict:
-    """Evaluate, within ``most_steps``. ``device`` has only what the expression can see."""
+    """Evaluate, within ``most_steps``; an evaluation error means no, and so does a problem. ``device`` has
+    only what the expression can see."""
     from celpy.celtypes import BoolType
     from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 

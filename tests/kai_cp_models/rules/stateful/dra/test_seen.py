@@ -39,5 +39,5 @@ D = 'device.attributes["d"]'
     ],
 )
 def test_the_names_that_an_expression_reads(expression: str, names: set[str] | None) -> None:
-    assert not cel.problem(expression)
-    assert cel.names(expression) == names
+    assert not cel.compiled(expression).problem
+    assert cel.compiled(expression).names == names
