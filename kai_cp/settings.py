@@ -88,11 +88,11 @@ def _parse(text: str, source: str, lines: dict[str, int]) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise BadSettings(f"{source}: expected keys and values, not {shown(document)}")
-    twice = [
-        f"{source}:{line}: {name}: given twice"
-        for name, line in _keys(node)
-        if lines.setdefault(name, line) != line
-    ]
+    twice = []
+    for name, line in _keys(node):
+        if name in lines:
+            twice.append(f"{source}:{line}: {name}: given twice")
+        lines[name] = line
     if twice:
         raise BadSettings("\n".join(twice))
     return document
@@ -109,10 +109,9 @@ def _keys(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, int]]
 def _put(document: dict[str, Any], name: str, value: Any) -> None:
     *parents, last = name.split(".")
     for parent in parents:
-        below = document.get(parent)
-        if not isinstance(below, dict):
-            below = document[parent] = {}
-        document = below
+        document = document.setdefault(parent, {})
+        if not isinstance(document, dict):
+            return  # The file has a value where a section belongs; validation names it.
     document[last] = value
 
 

@@ -121,7 +121,8 @@ def read_objects(path: Path) -> list[Object]:
         for one in items if isinstance(items, list) else []:
             if not isinstance(one, dict) or one.get("kind") not in ADDABLE:
                 kind = one.get("kind") if isinstance(one, dict) else one
-                raise BadFile(f"{path}: {shown(kind)}: only {', '.join(ADDABLE)} can be added")
+                said = "an object without kind" if kind is None else shown(kind)
+                raise BadFile(f"{path}: {said}: only {', '.join(ADDABLE)} can be added")
             if not metadata(one).get("name"):
                 raise BadFile(f"{path}: {one['kind']} without metadata.name")
             objects.append(one)

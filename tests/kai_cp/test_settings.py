@@ -65,6 +65,7 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
         ),
         ("objective:\n  goals: [x]\n", ":2: objective.goals: no goal 'x'"),
         ("solver:\n  seed: 1\n  seed: 2\n", ":3: solver.seed: given twice"),
+        ("solver: {seed: 1, seed: 1}\n", ":1: solver.seed: given twice"),
         ("solver: 1\nx: [1\n", "not YAML: line 3: expected ',' or ']'"),
         ("defrag:\n  goal: x\n", ":2: defrag.goal: 'x' is not nodes=4, rack=1 or gang=8x8@rack=2"),
         ("defrag: {goal: gang=0x8=1}\n", ":1: defrag.goal: 'gang=0x8': a gang has at least one pod"),
@@ -84,6 +85,13 @@ def test_wrong_file_names_file_line_and_key(tmp_path: Path, text: str, words: st
         load(path)
     assert str(error.value).startswith(str(path))
     assert words in str(error.value)
+
+
+def test_an_option_does_not_hide_a_section_without_keys(tmp_path: Path) -> None:
+    path = write(tmp_path, "solver: 5\n")
+    for given in ({"overrides": {"solver.budget_seconds": 9.0}}, {"defaults": {"solver.patience": 1.0}}):
+        with pytest.raises(BadSettings, match=":1: solver: expected keys and values, not 5"):
+            load(path, **given)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

@@ -247,5 +247,6 @@ def load_config(path: Path) -> dict[str, Any]:
     actions = [name.strip() for name in str(document.get("actions") or "").split(",") if name.strip()]
     for name in actions:
         if name not in POLICY_ACTIONS:
-            raise BadConfiguration(f"{path}: actions: unknown action {name!r}")
+            known = ", ".join(sorted(POLICY_ACTIONS))
+            raise BadConfiguration(f"{path}: actions: unknown action {name!r}; known: {known}")
     return {**default_config(), **{key: value for key, value in document.items() if value is not None}}

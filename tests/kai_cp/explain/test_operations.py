@@ -373,7 +373,10 @@ def test_an_existing_object_is_not_added_again() -> None:
         effect_of(full(), [{"op": "add", "object": {"kind": "Queue", "metadata": {"name": "q"}, "spec": {}}}])
 
 
-def test_a_text_among_objects_is_shown_as_it_stands(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("a text")
-    with pytest.raises(BadFile, match=r'x\.yaml: "a text": only ConfigMap, .* can be added'):
+@pytest.mark.parametrize(
+    ("text", "said"), [("a text", '"a text"'), ("metadata: {name: x}", "an object without kind")]
+)
+def test_a_document_that_cannot_be_added_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(BadFile, match=rf"x\.yaml: {said}: only ConfigMap, .* can be added"):
         operation("--add", str(tmp_path / "x.yaml"), NOW)
