@@ -102,7 +102,7 @@ def close(walk: Walk, ask: Ask, shape: GangNeeds) -> None:
     if nodes is None:
         return
     made = walk.now if closed is None else closed.made
-    # What is beside places that were closed before is noted already.
+    # The groups beside places that were closed earlier are noted already.
     beside = walk.placed if closed is None else frozenset[GroupKey]()
     hold = Hold(ask, shape, walk.now, NEVER, nodes, made, walk.now, (made, 0), beside=beside)
     idle = IdleSoFar(walk.now, 0.0, 0.0) if closed is None else closed.idle

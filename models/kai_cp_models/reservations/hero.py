@@ -94,8 +94,8 @@ def _places(
     room: Ints,
     freed: Mapping[int, Sequence[tuple[Ints, cp_model.IntVar]]],
 ) -> dict[tuple[int, int], cp_model.IntVar] | None:
-    """How many pods of each part come to each node, in ``room`` and in what is ``freed`` there; None where
-    even all of that is too little."""
+    """How many pods of each part go to each node, given ``room`` and what is ``freed`` there; None where even
+    all of that is too little."""
     most = room.copy()
     for node, entries in freed.items():
         for need, _ in entries:

@@ -1,4 +1,4 @@
-"""Gangs with their intervals, as places are chosen for them, and the GPU time that stands idle before a start
+"""Gangs with their intervals, for which places are chosen, and the GPU time that stands idle before a start
 (12.3)."""
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Idle:
 
 
 def stored_gpus(item: GangInterval, count: int) -> Ints:
-    """[N] what the item holds of every node so far, as a number that is equal only for equal amounts."""
+    """[N] a number for what the item holds of every node so far; equal numbers mean equal amounts."""
     found = np.zeros(count, dtype=np.int64)
     for node, gpus in item.stored.items():
         found[node] = round(gpus * MILLI) + 1

@@ -31,9 +31,10 @@ NOT_TAKEN: Final = (
 
 
 def keep_starts(walk: Walk) -> list[tuple[Holder, Hold | NoPlaces]]:
-    """Keep every start of earlier cycles that can be kept: the holders, and what became of their starts.
+    """Keep every start of earlier cycles that can be kept. Returns the holders and what became of their
+    starts.
 
-    Those that are promised places already start on them now (4.2).
+    Holders whose places are promised now start there at once (4.2).
     """
     found, dropped = stored_holders(walk.cycle, walk.times, walk.asks)
     walk.report(*dropped.values())
@@ -213,6 +214,6 @@ def _evict(walk: Walk, holder: GroupKey, pods: Iterable[Pod]) -> bool:
         words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
         walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
         if pod.group is not None and walk.asks.pop(pod.group, None) is not None:
-            # What waits of a gang that leaves would run without the rest.
+            # The pod group leaves, so its waiting pods would run without the others.
             walk.cycle.waiting[pod.group] = Refusal(WAITING, words)
     return True

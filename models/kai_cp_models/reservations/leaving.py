@@ -40,7 +40,7 @@ class StartClaim:
 
 
 def leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[PodKey, Departure]:
-    """What leaves for ``claims``, which come in the order of holders, in its order; computed once for equal
+    """The departures for ``claims`` (in the order of holders), in their order; computed once for equal
     starts."""
     known = times.departures.get(key := tuple(claim.identity() for claim in claims))
     if known is None:
@@ -67,11 +67,11 @@ def _leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[PodKey, Depa
 def _backfilled(
     times: Times, holder: PodGroup, stored: Stored, start: float, found: dict[PodKey, Departure]
 ) -> None:
-    """Add what runs on the holder's places by backfill and is in its way at ``start``.
+    """Add the backfill on the holder's places that is in its way at ``start``.
 
-    Backfill is preemptible, came there at or after the time the reservation was made, which does not wait for
-    its end, and does not outrank the holder (12.8). The newest groups leave first, each unit by unit.
-    ``found``: what leaves, also for holders before this one.
+    Backfill is preemptible and does not outrank the holder (12.8). It came at or after the time the
+    reservation was made, and the reservation does not wait for its end. The newest groups leave first, each
+    unit by unit. ``found``: what leaves, including for earlier holders.
     """
     snapshot = times.snapshot
     by_node: dict[str, list[Pod]] = {name: [] for name in stored.nodes}
@@ -96,7 +96,7 @@ def _backfilled(
 
 
 def _remains(times: Times, pod: Pod, found: Mapping[PodKey, Departure], start: float) -> bool:
-    """Whether what runs still runs at the start, unless it is evicted."""
+    """Whether the pod still runs at the start, unless this start evicts it."""
     leaves = found[pod.key].at if pod.key in found else NEVER
     return min(times.end(pod.group), leaves) > start
 
@@ -104,9 +104,8 @@ def _remains(times: Times, pod: Pod, found: Mapping[PodKey, Departure], start: f
 def _came_later(
     times: Times, group: PodGroup, there: Mapping[PodKey, Pod], made: float
 ) -> Sequence[tuple[Pod, ...]]:
-    """The units of a group that it gives up on a node until nothing is left there that came after ``made``;
-    surplus on other nodes stays. Without its minimum all of a group leaves.
-    """
+    """The units that a group gives up on a node until none of its pods there came after ``made``; surplus on
+    other nodes stays. A group that loses its minimum leaves as a whole."""
     found, needed = list[tuple[Pod, ...]](), 0
     for unit in Gang(group, times.snapshot.members[group.key]).units_at_first:
         here = [pod for pod in unit.pods if pod.key in there]
@@ -119,6 +118,6 @@ def _came_later(
 
 
 def _milli_gpus(pods: Iterable[Pod]) -> int:
-    """What the pods take of one node; devices that they share count once, and as whole ones."""
+    """Milli-GPUs that the pods take of one node; a device that they share counts once, as a whole one."""
     own = [pod for pod in pods if not pod.reservation]
     return sum(pod.spec.requests[GPU] for pod in own) + MILLI * len({n for p in own for n in p.gpu_groups})

@@ -115,9 +115,9 @@ def _draining(cycle: Cycle, times: Times, drain: Drain) -> Reservation:
 
 
 def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
-    """Groups that are not backfill of the holder, though they start later than it was made (12.5): they had
-    their places before it got its own there, or others were evicted for them. It waits for their ends.
-    """
+    """Groups that are not backfill although the hold was made before they started (12.5): they had their
+    places before the holder got its own there, or others were evicted for them. The holder waits for their
+    ends."""
     snapshot, ledger = cycle.snapshot, cycle.ledger
     before = times.due(hold.key) if hold.made < times.now else None
     old, found = (before.nodes, set(before.beside)) if before else ({}, set[GroupKey]())
@@ -125,7 +125,7 @@ def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
     by_right = {key for one in cycle.evicted_by.values() for key in one.triggers}
     for key, held in ledger.held.items():
         owner = snapshot.pod_by_key[key].group
-        # Of what comes in the cycle of a new hold, what came before it is not backfill.
+        # A group that came before the new hold in the same cycle is not backfill.
         earlier = held.node in new and (before is not None or owner in hold.beside)
         if owner is not None and (earlier or (held.node in hold.gpus and owner in by_right)):
             found.add(owner)
@@ -136,7 +136,7 @@ def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
             continue
         group = snapshot.group_by_key.get(pod.group) if pod.group else None
         if group and times.entered(group, [pod]) >= hold.made:
-            # What the start counts on to leave is not waited for.
+            # The holder does not wait for pods that the start itself evicts.
             (found if names[pod.node or ""] else backfill).add(group.key)
     found -= backfill - by_right - (before.beside if before else set())
     there = (key for key in found - {hold.key} if key in snapshot.members)

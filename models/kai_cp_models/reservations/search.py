@@ -1,7 +1,7 @@
 """The earliest start for which places exist beside everything fixed, and these places (12.2, 12.4).
 
-Cheap answers come first: counting refuses the start, or the cheapest free nodes suffice. Only if neither
-decides, the joint model is asked. In it the places of all holds and of everything admitted now may change.
+Cheap answers come first: counting refuses the start, or the cheapest free nodes suffice. The joint model is
+asked only if neither decides. In it the places of all holds and of everything admitted now may change.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from kai_cp_models.shown import clock, span
 
 
 def start_promised(walk: Walk) -> None:
-    """Start the groups that are promised their places beside all starts that are kept: no start becomes
-    earlier, and no place is closed, on what others have left for them (4.2).
+    """Start the groups whose places are promised, beside all starts that are kept (4.2).
 
-    What holds or keeps closed places itself starts on these.
+    No start moves forward onto capacity that pods left for these groups, and no such place is closed. A group
+    that itself holds places, or keeps places closed, starts on those.
     """
     due = {key for key in walk.asks if walk.times.due(key) is not None}
     if any(ask.promised for key, ask in walk.asks.items() if key not in due):

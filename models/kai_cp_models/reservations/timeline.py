@@ -112,7 +112,7 @@ def occupancy_of(times: Times, bounds: Mapping[PodKey, float]) -> Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """From ``until`` on, so much more is free on a node; negative: what comes free there counts elsewhere."""
+    """From ``until`` on this much more is free on a node; negative: the capacity counts elsewhere."""
 
     node: int
     until: float
@@ -134,8 +134,8 @@ class Timeline:
     _gpus: dict[float, int] = field(default_factory=dict)
     _columns: tuple[NDArray[np.float64], Ints, Ints] | None = None
     _devices: dict[SharedGpu, float] = field(default_factory=dict)
-    """Shared devices which pods of the cycle leave or join: when the last that stays has ended; 0: none
-    does."""
+    """Shared devices that pods leave or join in this cycle: when the last pod that stays ends; 0: none
+    stays."""
 
     def __post_init__(self) -> None:
         ledger = self.ledger
@@ -173,9 +173,8 @@ class Timeline:
             self._ends(held.node, end, need)
 
     def _on_device(self, device: SharedGpu, end: float = 0.0) -> None:
-        """Pods leave a shared device, or one joins that stays until ``end``: it is free again when the last
-        that stays on it has ended. A device that all pods leave counts as releasing already.
-        """
+        """Pods leave a shared device, or one joins that stays until ``end``: the device is free again when
+        the last pod that stays on it has ended. A device that all pods leave already counts as releasing."""
         occupancy, last = self.occupancy, self._devices.get(device)
         whole = _whole(self._base.shape[1])
         if last is None:
@@ -189,7 +188,7 @@ class Timeline:
             self._ends(device.node, last, whole)
 
     def _gone(self, row: int | None) -> None:
-        """What a row of the occupancy will give is not given any more."""
+        """Cancel the capacity that a row of the occupancy would give back."""
         if row is not None:
             occupancy = self.occupancy
             self._ends(int(occupancy.nodes[row]), float(occupancy.ends[row]), -occupancy.needs[row])

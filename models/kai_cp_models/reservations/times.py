@@ -121,8 +121,8 @@ class Times:
 
     def entered(self, group: PodGroup, pods: Iterable[Pod]) -> float:
         """When the last of these pods of a running group took its place; an annotation cannot claim a time
-        before it started. A pod that is not started yet came now, if the group was evicted, or the pod
-        created, after the start that is noted."""
+        before the pod started. A pod that has not started yet came now if its group was evicted, or the pod
+        itself created, after the noted start."""
         start = self.start(group)
 
         def came(pod: Pod) -> float:

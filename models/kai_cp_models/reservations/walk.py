@@ -108,14 +108,15 @@ class Walk(AdmissionPass):
         return base
 
     def stay(self) -> None:
-        """Those that have started stay in their places from now on, and others are served beside them."""
+        """Fix the places of the asks that have started; all others are served beside them."""
         self.root, self.movable = self.ledger.copy(), {}
         self._scene = None
         self.refusals.clear()
         self.admission = self.admission.beside(self.root)
 
     def start_elsewhere(self, ask: Ask) -> None:
-        """So start it; all others are served beside it there."""
+        """Start the ask, which waits for its promised places, wherever it fits now; others are served beside
+        it."""
         if start_elsewhere(self.ledger, ask):
             self.stay()
 
@@ -160,7 +161,8 @@ class Walk(AdmissionPass):
         return True
 
     def owes(self, holders: Iterable[Holder]) -> None:
-        """These hold nothing until their turn comes; groups in their way leave at the time that was set."""
+        """Note holders that hold nothing until their turn comes; groups in their way leave at the time that
+        was set."""
         self.state = replace(self.state, unserved=tuple(holders))
         self.changed()
 
