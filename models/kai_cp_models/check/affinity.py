@@ -68,14 +68,14 @@ class _Neighbours:
 
 
 class _Selecting(Generic[Thing]):
-    """Things by required terms, and those that a pod concerns: all of their terms select it."""
+    """Things by their required terms; a thing concerns a pod if all its terms select the pod."""
 
     def __init__(self, things: Iterable[tuple[Terms, Thing]]) -> None:
         self._by_label = ByLabel((terms[0].selector, (terms, thing)) for terms, thing in things)
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Thing, ...]] = {}
 
     def selecting(self, pod: Pod) -> tuple[Thing, ...]:
-        """Those that select the pod; equal pods are computed once."""
+        """The things that concern the pod; equal pods are computed once."""
         identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
         if identity not in self._known:
             asked = self._by_label.asked(pod.labels)
@@ -230,9 +230,8 @@ class _Company:
         return _select(seeker.kind.terms, seeker.pod) and not _others(older, key)
 
     def _in_turn(self) -> list[PodKey]:
-        """Pods that may be the first, each after those that could not be the first once it is there, unless
-        it needs to come before them, too.
-        """
+        """Pods that may be the first of their kind, in an order: a pod follows those that could not be the
+        first once it is there, except where it also has to come before them."""
         members: dict[_Kind, list[PodKey]] = {}
         for key in filter(self._may_be_first, sorted(self._waiting)):
             members.setdefault(self._waiting[key].kind, []).append(key)

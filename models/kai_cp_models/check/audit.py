@@ -23,11 +23,11 @@ from kai_cp_models.snapshot import Snapshot
 Subject = Callable[[PlannedCluster], Iterator[Violation]]
 
 UNJUDGED: Final = "the plan cannot be judged"
-"""What is said where a subject raises."""
+"""The sentence for a subject that raises."""
 MOST_DECISIONS: Final = 1_000
-"""Decisions of a plan that is compared with other plans; each of these is checked as a whole."""
+"""The most decisions of a plan that is compared with other plans; each of those is checked as a whole."""
 MOST_PLANS: Final = 16
-"""Plans with which one is compared: with all of them a check takes 17 times as long at most."""
+"""The most plans with which one plan is compared; with all of them a check takes at most 17 times as long."""
 
 
 def _subjects() -> Iterator[tuple[str, Subject]]:
@@ -52,9 +52,9 @@ def audit(
 ) -> list[Violation]:
     """Every rule that the plan breaks; empty when the plan may be sent.
 
-    What already breaks a rule in the snapshot is not reported; only what the plan adds or makes worse is.
+    Rules that the snapshot already breaks are not reported, only what the plan adds or makes worse.
     ``options``: rules that KAI lacks and that are on. ``start``: shared by audits of one snapshot.
-    ``left_out``: pod groups that some action left alone, as plans with them failed.
+    ``left_out``: pod groups that some action left alone because plans with them failed.
     """
     if not plan.decisions and not plan.reservations:
         return []

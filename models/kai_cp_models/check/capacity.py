@@ -3,11 +3,11 @@
 A bind must fit beside all pods that are there at this instant, releasing and evicted ones included. Binds and
 nominations must fit after all releases. A pod that is stuck in releasing never frees what it holds. A
 dimension that a node does not advertise is never charged, and no pod that asks for it is placed there. A node
-that is over its capacity takes no pod, whatever the pod asks for (2.1), nor does one without GPUs on which
-GPUs are shared (2.6). Reservation pods are charged for everything except the GPU; their GPU group is charged
-for it. A new GPU group brings a reservation pod and costs one more pod slot. What allocate nominates fits
-without anything that later actions evict or move, unless an evicting action comes before it: then a pod that
-was moved out of its way may be home again.
+that is over its capacity takes no pod, whatever the pod asks for (2.1); neither does a node without GPUs on
+which GPUs are shared (2.6). Reservation pods are charged for everything except the GPU; their GPU group is
+charged for it. A new GPU group brings a reservation pod and costs one more pod slot. Nominations of allocate
+must fit even while everything that later actions evict or move is still there. This does not hold where an
+evicting action comes before allocate, because a pod that was moved away may be home again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Defragmentation (docs/defragmentation.md, docs/inference.md): every pod that it evicts has a new place, and
 the cycle does nothing else.
 
-A non-preemptible pod moves only under these conditions: an annotation of its pod group or of a queue allows
-it and none forbids it; a PodDisruptionBudget covers it; no other pod of the pod group or budget moves in the
+A non-preemptible pod moves only if all of this holds: an annotation of its pod group or of a queue allows it,
+and none forbids it; a PodDisruptionBudget covers it; no other pod of the pod group or budget moves in the
 same cycle; and its new place is free beside all pods that are there, leaving ones included.
 """
 

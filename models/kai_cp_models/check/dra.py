@@ -186,7 +186,8 @@ def _backed(
 
 
 def _plugged(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Violation]:
-    """Pods that ask for whole GPUs and get no devices for them share the node's GPUs that are no devices."""
+    """Pods that ask for whole GPUs and get no devices for them fit into the node's GPUs that are not
+    devices."""
     for name in sorted(world.bound_nodes if now else world.target_nodes):
         node, plugged = world.node(name), 0
         placed: list[PodKey] = []
@@ -203,7 +204,7 @@ def _plugged(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[
 
 
 def _gpus(claim: Claim) -> bool:
-    """Whether queues count GPUs for the claim: alternatives count for none of them."""
+    """Whether queues count GPUs for the claim; a request with alternatives counts for none."""
     wanted = [ways[0] for ways in claim.requests if len(ways) == 1 and "/" not in ways[0].name]
     return any("gpu" in one.device_class.lower() and (one.mode == ALL or one.count) for one in wanted)
 
@@ -225,7 +226,7 @@ def _configured(
     config: Sequence[Mapping[str, Any]],
     allocation: ClaimAllocation,
 ) -> Iterator[str]:
-    """Whether drivers are told what classes and claim state for the requests that are served."""
+    """Whether drivers get the configuration that classes and claim state for the served requests."""
     served = {result.request for result in allocation.results}
     wanted = [one for alternatives in requests for one in alternatives if one.name in served]
     due = [
@@ -245,7 +246,8 @@ def _configured(
 
 
 def _anywhere(catalog: Catalog, allocation: ClaimAllocation) -> Iterator[str]:
-    """Devices that some nodes cannot use, in an allocation for all nodes: a later pod might use it there."""
+    """Devices that some nodes cannot use although the allocation is for all nodes: a later pod might use it
+    there."""
     for device in _devices(allocation) if allocation.nodes is None else ():
         found = catalog.index.get(device)
         if found is not None and not (found in catalog.reach and catalog.reach[found].all()):
@@ -322,9 +324,8 @@ def _said_to_be(view: DeviceView, name: tuple[str, str]) -> tuple[str, object] |
 
 
 def _as_asked(catalog: Catalog, wanted: Wanted, result: AllocatedDevice) -> bool:
-    """Whether a result has the access that the request asks for, and takes as much of a device that claims
-    share as the device's policy makes of what is asked.
-    """
+    """Whether a result has the access that its request asks for. Of a device that claims share it must take
+    the requested amount, rounded up as the device's policy says."""
     found = catalog.devices[catalog.index[result.device]]
     if result.admin != wanted.admin:
         return False
@@ -338,9 +339,8 @@ def _as_asked(catalog: Catalog, wanted: Wanted, result: AllocatedDevice) -> bool
 
 
 def _taken(total: Fraction, policy: SharingPolicy | None, asked: Fraction | None) -> Fraction | None:
-    """What a request takes of a capacity: the default if it does not ask, else the least amount allowed that
-    is enough; None: no amount is.
-    """
+    """What a request takes of a capacity: the default if it asks for none, else the least allowed amount that
+    is enough. None: no allowed amount is enough."""
     if asked is None:
         return total if policy is None or policy.default is None else policy.default
     if policy is None:
@@ -456,7 +456,8 @@ def _users(world: PlannedCluster, catalog: Catalog, sharers: Sharers, *, now: bo
 
 
 def _lasts(world: PlannedCluster, claim: Claim, *, now: bool) -> bool:
-    """Whether what the claim had before this plan is still its own: not once all its users have left."""
+    """Whether the claim keeps the allocation that it had before this plan; it does not once all its users
+    have left."""
     before, users = (_old_users(world, claim, now=when) for when in (True, now))
     return not before or bool(users if now else users - claim.gone)
 
@@ -469,7 +470,7 @@ def _one_each(
     *,
     now: bool,
 ) -> Iterator[Violation]:
-    """Claims of which users get different devices, or others than the claim has."""
+    """Claims whose users get different devices, or other devices than the claim has."""
     given: dict[ClaimName, list[ClaimAllocation]] = {}
     for pod_key in sorted(world.binds if now else world.placed):
         for ref in refs_of(world.snapshot, world.pod(pod_key)):

@@ -4,8 +4,8 @@ Every subgroup that gets a pod, and every set above it, reaches its minimum afte
 its minimum is not moved either, unless it then reaches its minimum. A pod group that is not ready gets
 nothing; a pod that names an unknown subgroup never gets anything (1.2). If a needed pod of a gang is only
 nominated, no pod of the gang is bound in this cycle. Waiting pods of a pod set get their places in task
-order; of a set's subgroups below their minimum those come first that are first by name, and before further
-pods of the others (5.3, 3.6).
+order. Of the subgroups below their minimum, those that come first by name are served first, and before
+further pods of the other subgroups (5.3, 3.6).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kai_cp_models.snapshot import PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
-    """Pod groups that get a place in part."""
+    """Pod groups of which only a part gets its places."""
     for group in world.touched_groups:
         if not world.placed_of(group) or _plainly_whole(world, group):
             continue
@@ -37,9 +37,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
 
 
 def _plainly_whole(world: PlannedCluster, group: PodGroup) -> bool:
-    """Whether counting alone shows that nothing is wrong. That is so for nearly all groups, as they have one
-    pod set.
-    """
+    """Whether counting alone shows that nothing is wrong. Nearly all groups have one pod set and pass it."""
     root = group.root
     if group.backed_off or len(root.children) != 1 or not root.children[0].leaf or root.minimum != 1:
         return False

@@ -1,9 +1,9 @@
 """Kinds of GPUs (docs/gpu-kinds.md): a queue gets no more of a kind than its limit and quota for it.
 
-This is tested for every kind of which the plan gives a queue more, or on which a pod moves to another node,
-where it has to start again. What the queue and all queues below it
-hold in the end stays within the limit; what their non-preemptible pod groups hold stays within the quota.
-Binds must keep the bounds while the victims are still there. The check applies only when the option is on.
+This is tested for every kind of which the plan gives a queue more, and for every kind on which a pod moves to
+another node, where the pod has to start again. What the queue and all queues below it hold in the end stays
+within the limit; what their non-preemptible pod groups hold stays within the quota. Binds must keep the
+bounds while the victims are still there. The check applies only when the option is on.
 """
 
 from __future__ import annotations

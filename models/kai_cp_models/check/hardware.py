@@ -1,4 +1,5 @@
-"""Product and NVLink domain of every node: a label says it, or else the DRA devices of its GPUs do (10)."""
+"""Product and NVLink domain of every node: as a label says, or else as the DRA devices of its GPUs say
+(10)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL
 
 
 def labels_of(snapshot: Snapshot) -> dict[str, Mapping[str, str]]:
-    """The labels of every node by its name, with the two of its GPUs."""
+    """The labels of every node by its name, with product and NVLink domain of its GPUs."""
     objects, gpus = snapshot.extras[DEVICES], defaultdict[str | None, list[Device]](list)
     for device in () if objects is None else objects.devices:
         if "gpu" in device.id.driver.lower():

@@ -1,12 +1,13 @@
 """Holds: what a plan says of starts in the future is true, and what was promised is kept (12.1, 12.2, 12.5).
 
-A holder wants a start and may have one; no pod of it holds a place. It holds whole pods of the gang, on nodes
-that accept them, and no less than the gang needs. Promises are reported as they were made. A start that is
-later, or dropped, has one of the documented causes, and a cause that can be seen is there. A group that is
-named as beside it has a place there, and only an accepted price makes others leave. With the hold no queue is
-beyond its limit of GPUs at the start. Whether a promise that is broken could have been kept is not judged.
+A holder wants a start and may have one, and none of its pods holds a place. It holds capacity for whole pods
+of the gang, on nodes that accept them, and no less than the gang needs. Promises are reported as they were
+made. A start that is late or dropped has one of the documented causes; if the input can show the cause, it
+must show it. A group that the plan names beside the holder has a place there, and only an accepted price
+makes others leave. With the hold, no queue is beyond its limit of GPUs at the start.
 
-The order of starts, quotas and fair shares at later instants, ports, affinity and budgets are not judged.
+Not judged: whether a broken promise could have been kept; the order of starts; quotas and fair shares at
+later instants; ports, affinity and budgets.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def _least(subgroup: Subgroup, waiting: Sequence[Pod]) -> int:
 
 
 def _whole(milli: int, sizes: Counter[int]) -> bool:
-    """Whether some pods ask for so many milli-GPUs together."""
+    """Whether some of the pods together ask for exactly this number of milli-GPUs."""
     if len(sizes) == 1:
         return milli % max(1, *sizes) == 0
     sums = {0}
@@ -137,7 +138,8 @@ def _too_small(world: PlannedCluster, pod: Pod, name: str) -> bool:
 
 
 def _told(world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup) -> Iterator[str]:
-    """Whether state, promise, cause, and the groups beside it or paid for are as the hold says."""
+    """Whether the hold tells the truth about its state, promise, cause, and the groups beside it or paid
+    for."""
     stored = times.stored(group.key)
     if entry.state in HOLDING and entry.start is not None:
         yield from _promised(world, times, entry, entry.start)
@@ -147,7 +149,7 @@ def _told(world: PlannedCluster, times: Times, entry: Reservation, group: PodGro
         yield "is offered, and was promised"
     if entry.queue != group.queue:
         yield f"is told of queue {entry.queue}, its pod group is in {group.queue}"
-    # That a later start has a cause at all is asked in ``starts``.
+    # That a later start has a cause at all is tested in ``starts``.
     causes = _CAUSES.get(entry.state, (None,)) if entry.state != "later" or entry.cause else ()
     if causes and entry.cause not in causes:
         yield f"is {entry.state}, and {entry.cause!r} is not a cause of that"
@@ -161,7 +163,7 @@ def _told(world: PlannedCluster, times: Times, entry: Reservation, group: PodGro
 
 
 def _others(world: PlannedCluster, times: Times, entry: Reservation, group: PodGroup) -> Iterator[str]:
-    """Whether the groups beside it and those that leave for it are as the hold says."""
+    """Whether the groups beside it, and those that leave for it, are as the hold says."""
     before = times.due(group.key)
     for key in entry.beside:
         places = {world.node_after(p) for p in world.snapshot.members.get(key, ())} - {None}
@@ -177,7 +179,7 @@ def _others(world: PlannedCluster, times: Times, entry: Reservation, group: PodG
 
 
 def _promised(world: PlannedCluster, times: Times, entry: Reservation, start: float) -> Iterator[str]:
-    """Whether a hold says what became of the one that is stored."""
+    """Whether a hold says what became of the stored one."""
     stored, closed = times.stored(entry.group), times.notes(entry.group).closed
     since = world.snapshot.now if stored is None else stored.made
     change = 0.0 if stored is None else start - stored.start
@@ -260,8 +262,8 @@ def _bounded(world: PlannedCluster, times: Times, entry: Reservation, group: Pod
 
 
 def _vanished(world: PlannedCluster, times: Times, told: dict[GroupKey, Reservation]) -> Iterator[Violation]:
-    """Promises of which the plan says nothing."""
-    # Before allocate no plan says anything of holds, nor where allocate failed.
+    """Promises that the plan does not mention."""
+    # Actions before allocate report no holds; neither does a cycle in which allocate failed.
     allocated = any(decision.action in ("allocate", "reservation") for decision in world.plan.decisions)
     for group in world.snapshot.groups:
         stored, entry = times.stored(group.key), told.get(group.key)

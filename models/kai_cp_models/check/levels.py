@@ -55,7 +55,7 @@ class QueueLevel:
         return not self.exceeds(total, bound)
 
     def shares(self, resource: int) -> bool:
-        """Whether the queue has a fair share of a resource at all, and not any amount."""
+        """Whether the queue has a fair share of the resource that is neither zero nor unlimited."""
         return 0 < self.bounds["fair_share"][resource] < math.inf
 
     def ratio(self, resource: int, amount: float) -> float:
@@ -99,7 +99,7 @@ class Levels:
         """Totals when reclaim starts: those of the snapshot, changed by the actions before it."""
         before = {action for action in world.turns if world.earlier(action, "reclaim")}
         gone = [world.pod(key) for key, one in world.evictions.items() if one.action in before]
-        # A share by memory counts for more or less where it moves to.
+        # A share by memory may cost more or less on the node to which it moves.
         moved = [pod for pod in gone if pod.key in world.placed and world.placed[pod.key].action in before]
         placed = (part for (_, action), part in world.added_held.items() if action in before)
         held = sums(world, world.start.held, *placed, arriving=moved, leaving=gone)

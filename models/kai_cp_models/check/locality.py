@@ -24,7 +24,7 @@ _Level = tuple[str, Mapping[str, object], int]
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
-    """Pod groups about which the plan says something else than their nodes' labels."""
+    """Pod groups for which the plan does not say what the labels of their nodes say."""
     if not world.plan.localities:
         return
     told = hardware.labels_of(world.snapshot)
@@ -70,7 +70,7 @@ def _meeting(names: Sequence[str], levels: Sequence[_Level]) -> tuple[str, int]:
 
 
 def _worst(held: Sequence[tuple[Node, int]], *, joined: bool) -> int | None:
-    """Bandwidth of the worst pair, if each node gives GPUs that lie together."""
+    """Bandwidth of the worst pair if each node gives GPUs that lie together."""
     pairs = []
     for node, count in held:
         system = _system(node)

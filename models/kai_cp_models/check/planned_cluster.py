@@ -35,8 +35,8 @@ def text_of(value: object) -> str:
 class Violation:
     """A broken rule, in words and in objects: ``str`` is the sentence.
 
-    ``pods``, ``groups``: what got a place that it may not have. Of an eviction these are the pod groups that
-    it is for, not the one that it takes from. ``node``, ``queue``: where too much is; None elsewhere.
+    ``pods``, ``groups``: those that got a place they may not have; for an eviction the pod groups that it
+    serves, not the victim. ``node``, ``queue``: the one that holds too much; None elsewhere.
     """
 
     rule: str
@@ -75,7 +75,7 @@ class PlannedCluster:
     lawful: Callable[[Plan], bool] | None = None
     """Whether another plan for the snapshot breaks no rule; None: this is such a plan, or a large one."""
     left_out: Collection[GroupKey] = ()
-    """Pod groups that were left alone, because plans with them failed: what they had a right to is free."""
+    """Pod groups that were left alone because plans with them failed: what they had a right to is free."""
 
     @cached_property
     def start(self) -> SnapshotFacts:
@@ -117,7 +117,7 @@ class PlannedCluster:
 
     @cached_property
     def arrivals(self) -> Sequence[tuple[Pod, Decision]]:
-        """Every pod that gets a place, with what says so; in most plans they are nearly all that there is."""
+        """Every pod that gets a place, with its decision; most decisions of a plan are of this kind."""
         return list(zip(map(self.pod, self.placed), self.placed.values(), strict=True))
 
     @cached_property
@@ -156,9 +156,8 @@ class PlannedCluster:
         *,
         serving: Collection[PodKey] = (),
     ) -> Plan:
-        """The plan in which some groups get no places and hold none, but for the pods ``serving``, nothing is
-        evicted for them alone, and some pods run on where they are.
-        """
+        """The plan in which some groups get and hold no places, except for the pods ``serving``. Evictions
+        for these groups alone are gone, and the pods ``staying`` keep running."""
         gone, kept, found = set(groups), set(staying), list[Decision]()
         for decision in self.plan.decisions:
             left = tuple(key for key in decision.triggers if key not in gone)
@@ -193,16 +192,15 @@ class PlannedCluster:
 
     @cached_property
     def evicted_later(self) -> frozenset[PodKey]:
-        """Pods that actions after allocate evict, so that they were there when allocate gave places. None if
-        an evicting action comes before allocate: a pod that was moved out of its way may be home again.
-        """
+        """Pods that actions after allocate evict: they were still there when allocate gave places. None if an
+        evicting action comes before allocate, because a pod that was moved away may be home again."""
         if any(self.earlier(action, "allocate") for action in EVICTION_ACTIONS):
             return frozenset()
         later = ((key, d.action) for key, d in self.evictions.items() if self.earlier("allocate", d.action))
         return frozenset(key for key, action in later if action not in STATE_ACTIONS)
 
     def served(self, evicted: Iterable[PodKey]) -> tuple[GroupKey, ...]:
-        """The pod groups that evictions are for; the pods' own where they are for none."""
+        """The pod groups that evictions serve; the group of the pod itself if an eviction serves none."""
         decisions = [self.evictions[key] for key in evicted]
         own = ((d.group,) if d.group is not None else () for d in decisions)
         return tuple(

@@ -1,14 +1,14 @@
-"""Promised places: nothing takes them but what comes before the group that has them (4.2).
+"""Promised places: only groups that come before the promised one may take them (4.2).
 
 A group is promised its places when an earlier cycle nominated its whole next batch, and the nodes still take
 its pods. It comes before all others in allocate. So no plan may leave it without places while allocate gives
-others what it was promised: the same plan with the group in its places and without those others would break
-no rule. A later action may take its places for groups with a right to them; where one gives a place on those
-nodes, or on another one that has no room left for a pod of the group, nothing is judged.
+its places to others, if the same plan with the group in its places and without those others would break no
+rule. A later action may take its places for groups with a right to them. If such an action uses those nodes,
+or fills another node on which a pod of the group would have fitted, nothing is judged.
 
-Left out: groups with several pod sets; pods that share GPUs, use claims, or need other pods beside them, as
-their places are more than a node; and what limits or quotas kept off before anything was evicted, or starts
-that were promised in its queues.
+Not judged either: groups with several pod sets; pods that share GPUs, use claims, or need other pods beside
+them, because more than a node makes up their places; groups that limits, quotas, or promised starts in their
+queues kept waiting before anything was evicted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
 
 
 def _promised(world: PlannedCluster, group: PodGroup) -> Sequence[Pod]:
-    """The next batch of a group that is promised its places, and gets none; empty for other groups."""
+    """The next batch of a group whose places are promised and that gets none; empty for other groups."""
     members, leaves = world.snapshot.members[group.key], list(group.root.leaves())
     if len(leaves) != 1 or any(pod.key in world.placed for pod in members):
         return ()
@@ -73,7 +73,7 @@ def _plain(pod: Pod) -> bool:
 
 
 def _instead(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod]) -> tuple[GroupKey, ...]:
-    """Pod groups that get what the batch was promised, and do not come before it."""
+    """Pod groups that get places promised to the batch, and do not come before it."""
     found: dict[GroupKey, None] = {}
     if batch and _taken_back(world, batch):
         return ()
@@ -92,19 +92,20 @@ def _instead(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod]) -> tu
         one for one in world.touched_groups if one.queue == group.queue and one.priority > group.priority
     )
     if any(world.placed[p.key].action != "allocate" for one in above for p in world.placed_of(one)):
-        # What an action took for these may have cost the group its places, and others got what was left.
+        # What an action took for these groups may have cost the batch its places, and others got what was
+        # left.
         return ()
     return tuple(found)
 
 
 def _taken_back(world: PlannedCluster, batch: Sequence[Pod]) -> bool:
-    """Whether a later action gives places where the batch, or a pod of it, may have had other ones."""
+    """Whether a later action fills a node that a pod of the batch might have used instead."""
     given = {d.node for d in world.placed.values() if world.earlier("allocate", d.action)}
     return not all(fits(world, name, (*world.end(name), Resident(batch[0], ()))) for name in given)
 
 
 def _starts(world: PlannedCluster, group: PodGroup) -> bool:
-    """Whether queues of the group have promised starts: their shares then are not judged (12.2)."""
+    """Whether queues of the group have promised starts: their shares are then not judged (12.2)."""
     path, paths = set(world.snapshot.queue_path.get(group.queue, ())), world.snapshot.queue_path
     holding = (entry for entry in world.plan.reservations or () if entry.state in HOLDING)
     return any(not path.isdisjoint(paths.get(entry.queue, ())) for entry in holding)
@@ -129,9 +130,8 @@ def _within_bounds(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod])
 
 
 def _kept(world: PlannedCluster, batch: Sequence[Pod], others: tuple[GroupKey, ...]) -> Plan:
-    """The plan with the batch in its places, and without the other groups and what is evicted for them, but
-    for what they were promised themselves.
-    """
+    """The plan with the batch in its places. The other groups lose their places, except those that were
+    promised to them, and the evictions for them are gone."""
     theirs = set[PodKey]()
     for group in map(world.snapshot.group_by_key.__getitem__, others):
         home = [p for p in world.placed_of(group) if world.placed[p.key].node == p.nominated_node]

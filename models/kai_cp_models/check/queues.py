@@ -2,11 +2,12 @@
 
 This is tested for every resource that the plan adds to a queue. What the queue holds in the end stays within
 its limit; what its non-preemptible pod groups hold stays within its quota. Binds must keep the bounds while
-the victims are still there, and what terminates; what is stuck in that counts as if it ran. What allocate
-nominates keeps them without what later actions evict (as in ``capacity``). A queue that was over its bound
-before gets nothing, unless the plan frees more there; no pod moves that could not start there again. Rollouts
-may exceed a quota by what their old pods give back (3.8): other pods fit by the plain sum, and all pods
-together fit once what is given back is subtracted. Only leaf queues run pod groups (4.1).
+victims and terminating pods are still there; a pod that is stuck in termination counts as running.
+Nominations of allocate keep the bounds while everything that later actions evict is still there (as in
+``capacity``). A queue that was over its bound before gets nothing, unless the plan frees more there; and a
+pod moves only where it could start again. Rollouts may exceed a quota by what their old pods give back (3.8):
+other pods fit by the plain sum, and all pods together fit once what is given back is subtracted. Only leaf
+queues run pod groups (4.1).
 """
 
 from __future__ import annotations

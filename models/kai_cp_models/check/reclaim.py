@@ -1,14 +1,14 @@
 """Reclaim: the plan's net losses pass KAI's fairness tests, trigger by trigger (4.4).
 
-Triggers are tested in the order of their first places, as the evictions of an action come before all of its
-places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
-take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
-takes nothing and only uses what is left over needs no right to reclaim. What a group gets beyond its batch
-(5.3) needs none either, and comes after all triggers. A moved victim is not a loss, unless
-``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass in which
-each pod group gives up its surplus before its core (5.4). As totals only fall, that holds if and only if
-there is a pod group whose last unit passes the tests as the last one of all. Promised places that reclaim
-takes back are lost as well; no decision shows for which trigger, so they may be a unit of each.
+Triggers are tested in the order of their first places, because the evictions of an action come before all of
+its places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that
+may take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group
+that takes nothing and only uses what is left over needs no right to reclaim. What a group gets beyond its
+batch (5.3) needs none either, and comes after all triggers. A moved victim is not a loss, unless
+``allowConsolidatingReclaim`` is false. Within one victim queue, the units pass the tests in some order in
+which each pod group gives up its surplus before its core (5.4). Totals only fall, so such an order exists if
+and only if the last unit of some pod group passes the tests as the last one of all. Promised places that
+reclaim takes back are lost as well; no decision shows for which trigger, so they may be a unit of each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Trigger(NamedTuple):
     gets: list[Pod]
     takes: Mapping[GroupKey, list[Pod]]
     moves: Sequence[tuple[PodGroup, Pod]]
-    """Pods that it moves; a share by memory may be charged otherwise where it goes."""
+    """Pods that it moves; a share by memory may be charged differently on its new node."""
     disturbs: bool
     """Whether an eviction names it; a group that only uses what is left over takes nothing."""
 
@@ -156,8 +156,8 @@ def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:
 def _judge(
     world: PlannedCluster, levels: Levels, claim: Trigger, got: CheckedAmounts, costs: _Costs
 ) -> Iterator[Violation]:
-    """``got``, ``costs``: what the pods that the trigger gets cost, and those that it takes."""
-    # Only a share by memory asks for something else than what it is charged for.
+    """``got``: what the pods that the trigger gets cost; ``costs``: what those that it takes cost."""
+    # Only for a share by memory does the request differ from the charge.
     by_memory = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in claim.gets)
     request = amounts.demand(world.snapshot, claim.gets) if by_memory else got
     yield from _may_reclaim(world, levels, claim, request)
@@ -223,7 +223,7 @@ def _candidate(mine: QueueLevel, theirs: QueueLevel, held: CheckedAmounts, reque
 
 
 def _may_lose(theirs: QueueLevel, remaining: CheckedAmounts, entitled: bool) -> bool:
-    """Whether a queue may still lose a unit when that and other things are all that remains."""
+    """Whether a queue may still lose a unit if ``remaining``, the unit included, is all that it holds."""
     return theirs.exceeds(remaining, "allocatable") or (entitled and theirs.exceeds(remaining, "quota"))
 
 

@@ -1,12 +1,12 @@
 """Rights: no pod leaves only for a pod group that may not take it (4.7).
 
-Preempt serves what comes first. If all pod groups that a victim is evicted for come before another group of
-their queue, which has no right to any victim there, then this other group gets what is left over and nothing
-more: where the victim would run on if it were not served, it waits. So the same plan without the group and
-without the eviction may not be one that breaks no rule.
+Preempt serves groups in their order. Take a group that has no right to any victim of its queue, and a victim
+that is evicted only for groups before it. The group may use what is left over and nothing more: if the victim
+would keep running without the group, the group waits. So the same plan without the group and without the
+eviction must break a rule.
 
-In other queues the order depends on shares, so what comes first is not judged there, nor what reclaim gives a
-place, which has rights and victims of its own. Once reclaim has evicted, what allocate gave stays. No pod
+The order between queues depends on shares and is not judged here. Neither are places that reclaim gives,
+because reclaim has rights and victims of its own. Once reclaim has evicted, what allocate gave stays. No pod
 moves for what an earlier action bound: that place was idle before anything left.
 """
 
@@ -37,7 +37,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
 
 
 def _served_in_vain(world: PlannedCluster, victim: PodGroup, least: float) -> Iterator[Violation]:
-    """``least``: what a priority must exceed for a right to any victim of the queue."""
+    """``least``: the priority that a trigger must exceed to have a right to any victim of the queue."""
     evicted = [p for p in world.evicted_of(victim) if world.evictions[p.key].action == "preempt"]
     triggers = {key for pod in evicted for key in world.evictions[pod.key].triggers}
     only_moves = all(pod.key in world.moved for pod in evicted)
@@ -89,6 +89,6 @@ def _stays(world: PlannedCluster, unit: Sequence[Pod], others: tuple[GroupKey, .
         if not fits(world, name, end + back):
             return False
     plan = world.plan_without(others, keys)
-    # What leaves later for its own state was still there.
+    # A pod that leaves later for its own state was still there.
     there = (d for d in plan.decisions if d.action not in STATE_ACTIONS or world.earlier(d.action, "preempt"))
     return world.lawful is not None and world.lawful(replace(plan, decisions=tuple(there)))

@@ -1,12 +1,12 @@
 """Min runtime: a pod group that started recently is protected from reclaim and preempt (4.6), until its last
 start plus the minimum runtime.
 
-No pod group started after the oldest of its pods that run, whatever is noted.
+A pod group never counts as started later than the oldest of its running pods, whatever is noted.
 
 A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
-subgroup that met its minimum must still meet it, without the pods that such an action moves, and without
-those that terminate. A pod that a later action evicts was still kept when this one ended. Of several
-triggers, only the one to which the eviction is charged counts.
+subgroup that met its minimum must still meet it without the pods that such an action moves and without those
+that terminate. A pod that a later action evicts was still kept when this one ended. Of several triggers, only
+the one to which the eviction is charged counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
 
 _GRANTING: Final[tuple[ActionName, ...]] = ("reclaim", "preempt")
-"""Actions that leave a pod group its minimum runtime."""
+"""Actions that respect the minimum runtime of a pod group."""
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
@@ -95,9 +95,8 @@ def reclaim_min_runtime(world: PlannedCluster, trigger: str, victim: str) -> flo
 def _spares_the_minimum(
     world: PlannedCluster, group: PodGroup, action: ActionName, taken: Container[PodKey]
 ) -> bool:
-    """Whether the group keeps its minimum without the pods that the action takes in spite of the protection.
-    Pods that others take later, or that this action may take freely, count as kept.
-    """
+    """Whether the group keeps its minimum without the pods that the action takes despite the protection. Pods
+    that others take later, or that this action may take freely, count as kept."""
     members = world.snapshot.members[group.key]
     have = tree.counts(members)
     elastic = any(have[leaf.name] > leaf.minimum for leaf in group.root.leaves()) or any(

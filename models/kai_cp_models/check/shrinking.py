@@ -74,7 +74,7 @@ def _surplus_left(
 
 
 def _giving(subgroup: Subgroup, have: tree.PodCounts) -> Iterator[Subgroup]:
-    """The pod sets that give up surplus pods; below a set of which no member is satisfied, none does."""
+    """The pod sets that give up surplus pods. Below a set without a satisfied member none does."""
     if subgroup.leaf:
         yield subgroup
     elif any(tree.satisfied(child, have) for child in subgroup.children):

@@ -52,11 +52,11 @@ class SnapshotFacts:
     """The fair share of every queue; the only value here that comes from the engine."""
     _charges: dict[tuple[object, ...], amounts.CheckedAmounts] = field(default_factory=dict)
     _by_spec: dict[int, amounts.CheckedAmounts] = field(default_factory=dict)
-    """What pods cost whose specs alone determine it, by ``id`` of the spec."""
+    """The cost of pods whose spec alone determines it, by ``id`` of the spec."""
     refusals: dict[tuple[object, ...], Sequence[str]] = field(default_factory=dict)
-    """What ``nodes`` has found, by spec, node and claims of a pod."""
+    """The results of ``nodes``, by spec, node and claims of a pod."""
     domains: dict[tuple[str, str], tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """What ``topology`` has found, by Topology and node."""
+    """The results of ``topology``, by Topology and node."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> SnapshotFacts:
@@ -138,7 +138,7 @@ class SnapshotFacts:
 
     @cached_property
     def stand_ins(self) -> frozenset[PodKey]:
-        """Reservation pods of shared GPUs: they have the label, and are in the namespace of such pods."""
+        """Reservation pods of shared GPUs: those with the label, in the namespace of reservation pods."""
         policy = self.snapshot.policy
         there = (pod for pod in self.snapshot.pods if pod.key.namespace == policy.reservation_namespace)
         return frozenset(pod.key for pod in there if pod.labels.get("app") == policy.reservation_app)
@@ -198,7 +198,8 @@ class SnapshotFacts:
 
     @cached_property
     def devices(self) -> tuple[Set[tuple[str, str]], Mapping[tuple[str, str], Set[PodKey]]]:
-        """The shared GPUs by node and GPU group, and of those with pods that are not releasing, these."""
+        """The shared GPUs by node and GPU group; and the pods that are not releasing, of those GPUs that have
+        such pods."""
         members: dict[tuple[str, str], set[PodKey]] = {}
         for pod, name in self.sharing:
             if pod.status is not PodStatus.RELEASING:
@@ -260,7 +261,7 @@ class SnapshotFacts:
         found = HeldByQueue(), HeldByQueue()
         columns, pods = self.snapshot.columns, self.snapshot.pods
         rows = np.flatnonzero((columns.node >= 0) & (columns.group >= 0) & columns.having(ACTIVE_ALLOCATED))
-        # Pods of one kind of group with one spec cost the same, but for those whose node or claims decide.
+        # Pods with one spec in groups of one kind cost the same, unless node or claims decide.
         single = columns.of_spec(lambda spec: spec.gpu.kind is GpuKind.MEMORY)[rows]
         if claimed := self.snapshot.extras[CLAIM_MILLI_GPUS]:
             single |= np.array([pods[row].key in claimed for row in rows.tolist()], dtype=bool)

@@ -47,7 +47,8 @@ def _skew(counted: _Counted, pod: Pod, node: Node, constraint: SpreadConstraint,
 
 @dataclass(frozen=True)
 class _Matched:
-    """How many pods that a selector matches are on each node, as the pods that an action places meet them."""
+    """How many pods that a selector matches are on each node, as counted for the pods that an action
+    places."""
 
     others: Counter[str]
     """For a pod in another domain: all in the end, and those that a later action evicts."""
@@ -151,6 +152,6 @@ def _counts(world: PlannedCluster, pod: Pod, host: Node, constraint: SpreadConst
 
 
 def _tolerates(one: Toleration, taint: Taint) -> bool:
-    """Whether key, effect and value are those of the taint; what is empty, and any value that exists, is."""
+    """Whether key, effect and value match the taint; an empty one matches all, and ``Exists`` any value."""
     same = one.key in ("", taint.key) and one.effect in ("", taint.effect)
     return same and (one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value))

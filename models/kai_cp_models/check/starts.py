@@ -252,9 +252,8 @@ def leaving(
 def _backfill(
     world: PlannedCluster, times: Times, group: PodGroup, holder: PodGroup, stored: Stored
 ) -> set[PodKey]:
-    """Pods of a group that leave for a holder: those that came later, what is in surplus on its nodes after
-    them in task order, and all of the group where its minimum leaves (12.5, 5.4).
-    """
+    """Pods of a group that leave for a holder: those that came later, surplus pods on its nodes after them in
+    task order, and the whole group if it loses its minimum (12.5, 5.4)."""
     found: set[PodKey] = set()
     minimum = {leaf.name: leaf.minimum for leaf in group.root.leaves()}
     nested = len(minimum) > 1

@@ -51,7 +51,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
 
 
 def _at_home(world: PlannedCluster, eviction: Decision) -> bool:
-    """Whether an evicted pod gets the place that it has; on its node it may get other devices or zones."""
+    """Whether an evicted pod gets its present place again; on its node it may get other devices or zones."""
     place = world.placed.get(eviction.pod)
     if place is None or place.node != eviction.node or place.details:
         return False
@@ -139,7 +139,7 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
 
 
 def _in_vain(world: PlannedCluster, group: PodGroup, what: str) -> Iterator[Violation]:
-    """No waiting pod of a trigger has just lost the places that it was given, several times in a row."""
+    """No waiting pod of a trigger has just lost several places in a row."""
     noted = group.notes.failures
     if noted is None or world.snapshot.now >= noted.doubted_until:
         return
@@ -164,9 +164,9 @@ def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterato
 
 
 def _beyond_depth(world: PlannedCluster) -> Iterator[Violation]:
-    """``queueDepthPerAction``: an action evicts for so many groups of each leaf queue, and allocate serves as
-    many; as the last action, which gives out what is left over, as many once more.
-    """
+    """``queueDepthPerAction``: an action evicts for at most this many groups of each leaf queue, and allocate
+    serves at most as many. When it gives out what is left over, as the last action, it serves as many once
+    more."""
     policy, served = world.snapshot.policy, dict[tuple[ActionName, str], dict[GroupKey, None]]()
     places = (decision for key, decision in world.placed.items() if key in world.added)
     decisions = (*world.evictions.values(), *places)

@@ -1,9 +1,9 @@
 """Waste: evictions whose freed capacity stays unused. They break no rule, but a better plan exists.
 
-Two kinds are found. A pod group moves, and all its old places stay free. Or a pod is lost that would still
-fit where it was, or on any node if it may come back alone. Capacity and queue limits count. Pods that share a
-GPU, claim devices, mount volumes or depend on other pods are left out, because a local argument is not a
-proof for them. A place that one victim could have kept is not offered to the next.
+Two kinds are found: a pod group moves although all its old places stay free; or a pod is lost that would
+still fit where it was, or on any node if it may come back alone. Capacity and queue limits count. Pods that
+share a GPU, claim devices, mount volumes or depend on other pods are left out, because a local argument is
+not a proof for them. A place that one victim could have kept is not offered to the next.
 """
 
 from __future__ import annotations
