@@ -2,12 +2,12 @@
 
 Required terms are hard. An anti-affinity term keeps matching pods out of the topology domain of its holder,
 and its holder out of theirs (symmetry). Affinity needs a pod that matches *all* required terms in the domain
-of every term. Where no pod of the cluster matches, a pod that matches its own terms may enter any domain as
-the first. Nodes without the topology label have no domain: anti-affinity holds there, affinity cannot.
+of every term. If no pod of the cluster matches, a pod that matches its own terms may enter any domain as the
+first. Nodes without the topology label have no domain: anti-affinity holds there, affinity cannot.
 
-Preferred terms are scored by the plugin ``podaffinity`` (6): 1,000,000 times the sum of weights over
-the pods of the node's domains, in both directions; required affinity of a standing pod attracts with
-the Kubernetes default weight 1. Pods placed in the cycle count like standing ones.
+The plugin ``podaffinity`` (6) scores preferred terms: 1,000,000 times the sum of weights over the pods of the
+node's domains, in both directions; required affinity of a standing pod attracts with the Kubernetes default
+weight 1. Pods placed in the cycle count like standing ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HARD_WEIGHT: Final = 1
 """Weight with which the required affinity of a standing pod attracts matching pods."""
 
 _MOST_STANDING: Final = 8
-"""The most standing pods that get a row each, which makes a class join them."""
+"""The most standing pods for which rows, one for each, make a class join them."""
 
 AffinityTerms = tuple[PodAffinityTerm, ...]
 
@@ -133,11 +133,11 @@ class AffinityState(TalliedState):
         self._wishes = Selecting((term.selector, term) for term in wishes)
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self.opened: dict[PodKey, tuple[MatchCount, ...]] = {}
-        """Pods that this cycle places as the first of their kind, and what was nowhere then."""
+        """Pods that this cycle places as the first of their kind, with the terms that no pod matched then."""
         self.resting: dict[PodKey, tuple[Pod, int]] = {}
-        """Other pods that this cycle nominates beside what their affinity needs, and their nodes."""
+        """Other pods that this cycle nominates beside the partners of their affinity, with their nodes."""
         self.come: dict[tuple[Hashable, int], int] = {}
-        """Pods that this cycle places, by what counts them and domain."""
+        """Numbers of pods that this cycle places, by key and domain."""
         self._load()
 
     def profile(self, pod: Pod) -> Profile:
@@ -210,8 +210,8 @@ class AffinityState(TalliedState):
                 clear = self._at_nodes(key, held) <= 0
                 mask = clear if mask is None else mask & clear
         if pod.key in self.left and pod.node is not None and (mask is not None or self.opened):
-            # A pod that returns to its node has never left: its affinity is not asked for again, nor are the
-            # terms of pods that were there before. But others were not the first.
+            # A pod that returns to its node has never left. Its affinity is not tested again, nor are the
+            # terms of pods that were there before, except for those placed as the first of their kind.
             home = self.snapshot.node_index[pod.node]
             mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
             met = any(self.come.get((key, self._where(key, home))) for key in found.repelled)
@@ -260,7 +260,7 @@ class AffinityState(TalliedState):
         return upheld
 
     def upheld(self) -> bool:
-        """A pod that was bound has started beside what it needs; a nominated one needs it until then."""
+        """A bound pod has already started beside its partners; a nominated pod needs them until it starts."""
         left, tally = dict(self.resting), self.tally
         if left:
             self.tally = tally.copy()
@@ -441,8 +441,8 @@ class AffinityState(TalliedState):
         *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
-        """While a nominated pod keeps its place, not all leave that its affinity needs. Relaxed where it
-        matches that itself."""
+        """While a nominated pod keeps its place, at least one partner of its affinity stays. Relaxed where
+        the pod matches its own affinity."""
         for wanted in self.profile(pod).affine:
             domain, held = self._where(wanted, at), self.tally.counts(wanted, now=False)
             leaving = [

@@ -1,8 +1,8 @@
 """PodDisruptionBudgets, an option that KAI lacks: when on, no eviction goes beyond a budget.
 
-A budget allows what its status says. Without a status, the running pods that it selects are compared with
-``minAvailable`` or ``maxUnavailable``. The Eviction API evicts no pod that two budgets select, whatever they
-allow. Pods that do not run yet need no budget.
+A budget allows as many evictions as its status says. Without a status, the running pods that it selects are
+compared with ``minAvailable`` or ``maxUnavailable``. The Eviction API evicts no pod that two budgets select,
+whatever they allow. Pods that do not run yet need no budget.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _pods(bound: str | int, expected: int) -> int:
 class Budgets:
     """The budgets of a snapshot: which of them protect a pod, and how many evictions each one allows.
 
-    ``of``: positions in ``all`` of the budgets of a pod, of several any two. ``allowed``: by position, of
-    budgets that are the only one of some pod.
+    ``of``: positions in ``all`` of the budgets of a pod; two of them where there are more. ``allowed``: by
+    position, for budgets that are the only one of some pod.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -85,7 +85,8 @@ class Budgets:
         return {namespace: Selecting(budgets) for namespace, budgets in found.items()}
 
     def allow(self, pods: Iterable[Pod], allowed: Mapping[int, int]) -> bool:
-        """Whether the pods may be evicted at once where budgets allow so many; a pod with two never may."""
+        """Whether the pods may be evicted together if budgets allow so many; a pod with two budgets never
+        may."""
         of = [self.of[pod.key] for pod in pods if pod.key in self.of]
         counts = Counter(found[0] for found in of)
         return all(len(found) == 1 for found in of) and all(n <= allowed[i] for i, n in counts.items())

@@ -31,8 +31,8 @@ def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
     ``set_aside``: objects that the stateful rules skipped. Claims count as GPUs in queues
     (``CLAIM_MILLI_GPUS``, 2.5). Where DRA serves an extended resource that the node does not advertise, the
     node's vector gets the number of devices. So a fit by vectors is necessary, and the DRA rule decides
-    whether it is sufficient. Pods that differ only in the names of their own claims get one spec. Where
-    nothing is decided (``Judging.judged`` is False) no selector is evaluated for any of this.
+    whether it is sufficient. Pods that differ only in the names of their own claims get one spec. If nothing
+    is decided (``Judging.judged`` is False), no selector is evaluated.
     """
     extras = snapshot.extras
     catalog = extras[CATALOG]

@@ -2,8 +2,8 @@
 
 The annotation ``kai-cp/gpu-kinds`` of a queue says how many GPUs of a kind the queue and all queues below it
 may hold (limit), and how many their non-preemptible pods may hold (quota). The kind of a GPU is the product
-of its node, by label or by DRA. So the cost of a pod depends on its place, and the rule is one of nodes: a
-mask where pods are placed one by one, and one row per queue, kind and bound where a model places them
+of its node, by label or by DRA. The charge of a pod therefore depends on its place, and the rule is a node
+rule: a mask where pods are placed one by one, and one row per queue, kind and bound where a model places them
 together.
 """
 
@@ -30,7 +30,7 @@ from kai_cp_topology.records import PRODUCT_LABEL
 
 NAME: Final = "gpu_kinds"
 REASON: Final = "OverGpuKind"
-"""Token of a pod group that waits only for such a bound."""
+"""The reason token of a pod group that waits only for such a bound."""
 UNKNOWN: Final = "unknown"
 """Kind of GPUs whose product neither label nor driver names."""
 
@@ -96,7 +96,8 @@ def read(snapshot: Snapshot, problems: list[SetAside]) -> QueueBounds:
 
 
 def told_apart(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with specs that tell pods under different bounds apart: many count pods by spec."""
+    """The snapshot with different specs for pods under different bounds, because many parts count pods by
+    spec."""
     bounds = read(snapshot, [])
 
     def mark_of(pod: Pod) -> str | None:
@@ -140,11 +141,11 @@ class KindState(LeavingState):
         self._on = {kind: np.array([one == kind for one in self._kinds], dtype=np.bool_) for kind in named}
         self._cells: dict[tuple[str, bool], tuple[Cell, ...]] = {}
         self._charges: dict[tuple[PodSpec, int], NDArray[np.int64]] = {}
-        """[N] what alike pods cost on every node."""
+        """[N] the charge of equal pods on every node."""
         self._staying: dict[Cell, int] = {}
         self._leaving: dict[Cell, int] = {}
         self._new: dict[Cell, int] = {}
-        """The part of it held by staying pods that had no place before the cycle."""
+        """What pods hold that stay and had no place before the cycle."""
         self._placed: dict[PodKey, tuple[Pod, int]] = {}
         index = snapshot.node_index
         self._running = tuple(
@@ -211,9 +212,10 @@ class KindState(LeavingState):
         return _ANY if found is None else found
 
     def _room(self, cell: Cell, pod: Pod | None = None, *, now: bool = False) -> int:
-        """The amount still free under a bound; negative where it is exceeded.
+        """The amount still free under a bound; negative where the bound is exceeded.
 
-        ``pod``: one that leaves. It may return as long as no more is held than before and no new pod came.
+        ``pod``: one that leaves. It may return as long as no more is held than before and no new pod has
+        come.
         """
         bound = self._bound(cell)
         if pod is not None and pod.key in self.left and not self._new.get(cell):
@@ -303,9 +305,8 @@ class KindState(LeavingState):
                 held[cell] = held.get(cell, 0) + sign * charge
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """The rows are exact where no bound is exceeded. Under an exceeded bound nothing is added, and the
-        mask tests how much has to leave first.
-        """
+        """The rows are exact where no bound is exceeded. Under an exceeded bound nothing enters, and the mask
+        tests how much has to leave first."""
         asking: dict[Cell, list[int]] = {}
         for c, pod in enumerate(classes):
             for cell in self._cells_of(pod):

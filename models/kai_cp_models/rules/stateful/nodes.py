@@ -29,7 +29,7 @@ def selected(snapshot: Snapshot, terms: NodeTerms | None) -> Mask | None:
 
 def places(snapshot: Snapshot, terms: NodeTerms) -> list[int]:
     """The positions of the nodes that a NodeSelector selects, in order. Only nodes with a label that a term
-    names are looked at: most volumes and devices name the one node that they are on."""
+    names are examined, because most volumes and devices name the one node that they are on."""
     found = set[int]()
     for term in terms:
         named = next((need for need in term if need.operator == "In"), None)

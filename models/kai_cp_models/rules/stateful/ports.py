@@ -101,7 +101,7 @@ class PortState(TalliedState):
         return f"host port {wanted} is taken by another pod on {plural(taken, 'node')}" if taken else ""
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Exact: at most one pod per node and slot."""
+        """The rows are exact: at most one pod per node and slot."""
         takers: defaultdict[Slot, list[int]] = defaultdict(list)
         for c, pod in enumerate(classes):
             for slot in self.slots(pod):

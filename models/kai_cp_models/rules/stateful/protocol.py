@@ -30,9 +30,9 @@ class Row:
     """One linear row: sum(entering * count) + sum(chosen * choice) - sum(leaving * evicted) <= bound.
 
     ``entering``: coefficient by (class, node) of the pods of that class newly placed on the node;
-    ``leaving``: coefficient by pod that holds a place, of the boolean "is evicted". ``bound`` counts
-    all of them as staying and the pods that are already releasing as gone. ``chosen``: coefficient by name
-    of 0/1 choices, which all rows of the rule share.
+    ``leaving``: coefficient by pod that holds a place, of the boolean "is evicted". ``bound`` counts all pods
+    that hold a place as staying, and releasing pods as gone. ``chosen``: coefficient by name of 0/1 choices,
+    which all rows of the rule share.
     """
 
     entering: Mapping[tuple[int, int], int]
@@ -43,7 +43,7 @@ class Row:
 
 
 class Lent(NamedTuple):
-    """What quotas need not count for a batch, because other pods give it back; ``words``: why it is no
+    """What quotas need not count for a batch because other pods give it back; ``words``: why it is not
     more."""
 
     by_queue: Mapping[str, Amounts]
@@ -53,13 +53,12 @@ class Lent(NamedTuple):
 class RuleState(Forked):
     """Accounting of one rule inside a ledger. The defaults are those of a rule that restricts nothing.
 
-    Nodes are positions in ``Snapshot.nodes``. When ``concerns`` is False for a pod, the rule does not
-    restrict the pod, and the pod does not restrict others by the rule: no other method needs to be called for
-    it.
+    Nodes are positions in ``Snapshot.nodes``. If ``concerns`` is False for a pod, the rule does not restrict
+    the pod, and the pod restricts no others by the rule: no other method needs to be called for it.
     """
 
     def __init_subclass__(cls) -> None:
-        """What a question about a pod raises is the fault of the pod's group."""
+        """An error that a question about a pod raises is charged to the pod's group."""
         for name, method in list(vars(cls).items()):
             if isfunction(method) and name[0] != "_" and list(signature(method).parameters)[1:2] == ["pod"]:
                 setattr(cls, name, for_group(lambda _, pod, *__, **___: pod.group)(method))
@@ -71,7 +70,7 @@ class RuleState(Forked):
     dead_end_reason: ClassVar[str] = "DependencyMissing"
     """The reason token of its dead ends: an object is missing, or no node suits the pod even if empty."""
     uses_up: ClassVar[bool] = False
-    """Whether each pod that leaves may keep others from leaving."""
+    """Whether a pod that leaves may keep other pods from leaving."""
     of_one_node: ClassVar[bool] = False
     """Whether pods matter to each other only where they share a node."""
 
@@ -80,7 +79,7 @@ class RuleState(Forked):
         raise NotImplementedError
 
     def identity(self, pod: Pod) -> Hashable:
-        """What makes the pod special to this rule: pods of equal spec and identity are one class."""
+        """What the rule distinguishes the pod by: pods of equal spec and identity are one class."""
         return None
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
@@ -88,8 +87,8 @@ class RuleState(Forked):
         return None
 
     def opened_by(self, pod: Pod, other: Pod | None = None) -> bool:
-        """Whether ``other`` (None: any pod, which the spec alone tells), placed later, may open a node to the
-        pod, so that a refusal may not last."""
+        """Whether placing ``other`` later may open a node to the pod, so that a refusal may not last.
+        ``other`` None: any pod; the spec alone tells."""
         return False
 
     def score(self, pod: Pod) -> Floats | None:
@@ -126,11 +125,13 @@ class RuleState(Forked):
 
     @property
     def gave_up(self) -> bool:
-        """Whether the rule has refused something after an incomplete search, which proves nothing."""
+        """Whether the rule has refused something after an incomplete search; such a refusal proves
+        nothing."""
         return False
 
     def unsure(self, pod: Pod) -> bool:
-        """Whether the rule refuses the pod for what it cannot evaluate, which proves nothing."""
+        """Whether the rule refuses the pod because it cannot evaluate something; such a refusal proves
+        nothing."""
         return False
 
     def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
@@ -144,7 +145,7 @@ class RuleState(Forked):
         """What the quotas of queues lend to a batch that asks for ``asked``; None: the rule does not apply
         (3.8).
 
-        ``beside``: at most so much gets a place before the batch in each workload.
+        ``beside``: in each workload, at most this much gets a place before the batch.
         """
         return None
 
@@ -155,8 +156,8 @@ class RuleState(Forked):
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """The rule for ``classes`` (one pod of each; ``sizes`` pods exist) as rows over ``nodes``.
 
-        Every placement that the rule allows satisfies the rows; a rule whose rows allow more says so
-        in its docstring, and ``mask`` and ``place`` decide when the counts are disaggregated.
+        Every placement that the rule allows satisfies the rows. A rule whose rows allow more says so in its
+        docstring; ``mask`` and ``place`` then decide when counts are turned into places.
         """
         return ()
 

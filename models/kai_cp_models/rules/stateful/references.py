@@ -1,6 +1,6 @@
 """Objects that must exist: ConfigMaps and PersistentVolumeClaims in the pod's namespace (7.1, 2.7).
 
-A missing one, or a claim that is being deleted, refuses every node and no eviction helps (4.3).
+A missing object, or a claim that is being deleted, refuses every node, and no eviction helps (4.3).
 """
 
 from __future__ import annotations

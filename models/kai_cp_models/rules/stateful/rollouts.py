@@ -24,7 +24,8 @@ from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "rollouts"
 OLD_NODE: Final = 100.0
-"""Score of a node that the old revision gives back: below free capacity now, above packing (6)."""
+"""Score of a node that the old revision will give back: below capacity that is free now, above packing
+(6)."""
 
 _OLD: Final = 0
 _NEW: Final = 1
@@ -85,7 +86,7 @@ def lending(snapshot: Snapshot) -> Mapping[str, float]:
 
 
 def _members(snapshot: Snapshot) -> Iterator[tuple[RolledOut, Pod]]:
-    """Pods that may be part of a rollout: they cannot be preempted, and name their revision."""
+    """Pods that may be part of a rollout: they cannot be preempted and name their revision."""
     groups = snapshot.group_by_key
     for pod in snapshot.pods:
         group = groups.get(pod.group) if pod.group is not None and pod.revision is not None else None

@@ -1,11 +1,11 @@
 """Topology spread (``DoNotSchedule``), an option that KAI lacks: hard when on.
 
-A pod may enter a domain if the number of matching pods there, with it, exceeds the smallest number in any
-eligible domain by at most ``maxSkew``; where these are fewer than ``minDomains``, by which 0 is exceeded.
-Nodes count that have all topology labels of the pod, and that its node selector and affinity allow, unless
-``nodeAffinityPolicy`` is Ignore; where ``nodeTaintsPolicy`` is Honor, none whose taints it does not tolerate.
-Their domains are eligible. Matching pods are those on such nodes, in the pod's namespace, that the
-constraint's selector selects.
+A pod may enter a domain if the number of matching pods there, the pod included, exceeds the smallest number
+in any eligible domain by at most ``maxSkew``. If there are fewer eligible domains than ``minDomains``, the
+smallest number is taken as 0. A node counts if it has all topology labels of the pod; if the pod's node
+selector and affinity allow it, unless ``nodeAffinityPolicy`` is Ignore; and if the pod tolerates its taints,
+where ``nodeTaintsPolicy`` is Honor. The domains of these nodes are eligible. Matching pods are those on such
+nodes, in the pod's namespace, that the constraint's selector selects.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "spread"
 MOST_DOMAINS: Final = 24
-"""The most domains of a topology key with which the rule is stated as rows (one for each pair)."""
+"""The most domains of a topology key for which the rule is stated as rows (one for each pair)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedCount:
-    """Counts the pods of a namespace that a selector selects, by domain; ``nodes``: a number for where."""
+    """Counts the pods of a namespace that a selector selects, by domain; ``nodes``: the number of the set of
+    nodes that count."""
 
     namespace: str
     selector: LabelSelector | None
@@ -70,7 +71,8 @@ class SpreadState(TalliedState):
         self.domains = Domains(snapshot)
         self._table = NodeTable(snapshot)
         self._counted: dict[bytes, int] = {}
-        """A number for each set of nodes on which pods count, by domain or -1 of all nodes."""
+        """A number for each set of nodes on which pods count: the domains of these nodes, -1 on all
+        others."""
         self._domains: list[Ints] = []
         """[N] by that number."""
         self._key_of: dict[tuple[str, PodSpec, SpreadConstraint], SelectedCount] = {}
@@ -245,7 +247,8 @@ class SpreadState(TalliedState):
                 if full == low:
                     continue
                 room = int(constraint.max_skew + (counts[low] if lows else 0) - counts[full])
-                # Of n > 0 that enter, n - room are made up for: they leave, or enter the emptier domain.
+                # For each of the n > 0 pods that enter beyond ``room``, one leaves or enters the emptier
+                # domain.
                 each, scale = (1, 1) if room >= 0 else (most - room, most)
                 cells = {(c, node): each for node in nodes if domains[node] == full}
                 cells |= {(d, node): -scale for d in matching for node in nodes if domains[node] == low}

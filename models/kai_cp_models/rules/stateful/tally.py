@@ -1,7 +1,7 @@
 """Counts per key and place with two layers: what stays and what is leaving.
 
-The accounting shared by the rules that count pods: ports per node, matching pods per topology
-domain, volumes per node. Arrays are copied when written, so a trial copy of a state is cheap.
+Rules that count pods share this accounting: ports per node, matching pods per topology domain, volumes per
+node. Arrays are copied when written, so a trial copy of a state is cheap.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from kai_cp_models.snapshot import Snapshot
 
 
 def reaches_namespace(term: PodAffinityTerm, pod: Pod) -> bool:
-    """Whether the term looks at pods of the pod's namespace."""
+    """Whether the term covers the pod's namespace."""
     return term.namespaces is None or pod.key.namespace in term.namespaces
 
 

@@ -73,7 +73,7 @@ def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
             return "GPU memory of the node is unknown"
         asked = spec.gpu.memory_mib
         devices, rest = divmod(asked, node.gpu_memory_mib)
-        # Anything above 99 hundredths of a device rounds up to the whole of it.
+        # Anything above 99 hundredths of a device rounds up to a whole device.
         whole = rest == 0 or _HUNDREDTHS * (node.gpu_memory_mib - rest) < node.gpu_memory_mib
         if devices >= 1 and not whole:
             return f"asks for {asked} MiB of one GPU, which has {node.gpu_memory_mib} MiB"

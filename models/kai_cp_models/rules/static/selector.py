@@ -25,7 +25,7 @@ FAMILY: Final = "selector"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NAME_FIELD: Final = "metadata.name"
 _MOST_TOLD: Final = 4
-"""The most terms, and values of a requirement, that a refusal names."""
+"""The most terms, and the most values of a requirement, that a refusal names."""
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:

@@ -80,7 +80,7 @@ class NodeTable:
 
     @cached_property
     def owned(self) -> list[int]:
-        """[D] what all nodes together have, even if empty."""
+        """[D] the capacity of all nodes together, even if empty."""
         found: list[int] = self.allocatable.sum(axis=0).tolist()
         return found
 
@@ -189,9 +189,8 @@ def refusing(table: NodeTable, pod: Pod) -> list[str]:
 
 
 def refusals(table: NodeTable, pod: Pod) -> dict[str, int]:
-    """Why static rules refuse the pod, with the number of nodes; each node is counted once. Of a rule that
-    refuses every node, others that refuse some of them too are not told.
-    """
+    """Why static rules refuse the pod, with the number of nodes; each node is counted once. A rule that
+    refuses every node hides other rules that refuse some of them."""
     snapshot = table.snapshot
     masks = [(rule, allowed) for rule in STATIC_RULES if (allowed := rule.mask(table, pod)) is not None]
     enough = [(rule, allowed) for rule, allowed in masks if not allowed.any()]

@@ -80,8 +80,8 @@ class Catalog:
         self._vectors: dict[Hashable, Mask] = {}
         self._taints: dict[tuple[Toleration, ...], Mask] = {}
         self.waiting = False
-        """Whether claims wait for a later cycle, because the selectors of others used all steps of this one.
-        """
+        """Whether claims wait for a later cycle because the selectors of other claims used all steps of this
+        one."""
         self.dead = self._dead_claims()
         bad = ((f"DeviceClass {name}", reason) for name, reason in self._bad_classes.items() if reason)
         problems += [SetAside(*entry) for entry in bad]
@@ -177,7 +177,7 @@ class Catalog:
             return ""
         problem = self._problems.get(wanted.selectors, "")
         if account is None:
-            # Nothing that a tenant wrote is evaluated at others' expense.
+            # Selectors that a tenant wrote are never evaluated at the expense of others.
             return self._refused.get(question) or problem or ("not judged" if wanted.selectors else "")
         if not problem:
             self._matching(wanted, account)
@@ -199,9 +199,8 @@ class Catalog:
         return self._suiting[key]
 
     def spoiling(self, wanted: Wanted) -> Mask:
-        """[device] devices that a request for all of them includes and cannot have, because it does not
-        tolerate a taint.
-        """
+        """[device] devices that a request for all devices includes but cannot have, because it does not
+        tolerate a taint."""
         return self._matching(wanted) & self._tainted(wanted.tolerations)
 
     def _matching(self, wanted: Wanted, account: Account | None = None) -> Mask:
@@ -216,7 +215,7 @@ class Catalog:
         return self._vectors[question]
 
     def _of_class(self, name: str) -> Mask:
-        """Devices that a class selects; its author is not a tenant, so no namespace pays for it."""
+        """Devices that a class selects. No namespace pays for it, because no tenant writes classes."""
         if name not in self._members:
             self._members[name] = self.judge.holding(self.classes[name].selectors)
         return self._members[name]
@@ -276,12 +275,13 @@ def holds_capacity(device: Device, needs: tuple[tuple[str, Fraction], ...]) -> b
 
 
 def _question(wanted: Wanted) -> Hashable:
-    """The part of a request that decides which devices satisfy it, without taints."""
+    """The part of a request that decides which devices satisfy it, apart from taints."""
     return (wanted.device_class, wanted.selectors, wanted.capacity)
 
 
 def _alike(values: Sequence[Hashable]) -> tuple[list[int], NDArray[np.int64]]:
-    """The position of the first of every set of equal values, and for each value the number of its set."""
+    """The position of the first value of every set of equal values, and for each value the number of its
+    set."""
     numbers: dict[Hashable, int] = {}
     first: list[int] = []
     same = np.empty(len(values), dtype=np.int64)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from kai_cp_models.records.devices import DeviceView
 
 LONGEST: Final = 10 * 1024
-"""Characters; the API server takes no longer expression."""
+"""Characters; the API server accepts no longer expression."""
 MOST_STEPS: Final = 1_000_000
 """Steps for expressions that no user wrote; a step takes about ten microseconds."""
 STEPS_PER_TOKEN: Final = 10
@@ -54,7 +54,8 @@ def parsing(expression: str) -> int:
 
 
 def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
-    """The device without the attributes and capacities of other names; None: with all. The domains stay."""
+    """The device with only the attributes and capacities of these names (None: all of them). All domains
+    stay."""
     if names is None:
         return device
 
@@ -121,7 +122,7 @@ def _environment() -> Any:
 
     from kai_cp_models.rules.stateful.dra.metered import MeteredRunner
 
-    # The library changes the recursion limit of the whole program, which a selector does not need.
+    # The library raises the recursion limit of the whole program; a selector does not need that.
     limit = sys.getrecursionlimit()
     try:
         return Environment(runner_class=MeteredRunner)

@@ -143,10 +143,8 @@ class Extended(Forked):
         }
 
     def plugin_room(self, pod: Pod, *, now: bool) -> Mask | None:
-        """[N] nodes whose device plugin has enough GPUs left, or whose GPUs DRA serves to the pod; None
-
-        All.
-        """
+        """[N] nodes whose device plugin has enough GPUs left, or whose GPUs DRA serves to the pod; None:
+        all."""
         asked = self._plugin_asked(pod)
         if not asked or self._plugin_gpus is None:
             return None

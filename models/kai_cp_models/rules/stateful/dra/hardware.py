@@ -1,4 +1,5 @@
-"""Product and NVLink domain of a node's GPUs by their DRA devices, where node labels do not tell them."""
+"""Product and NVLink domain of a node's GPUs by their DRA devices, for nodes whose labels do not state
+them."""
 
 from __future__ import annotations
 

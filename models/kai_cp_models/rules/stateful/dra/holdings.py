@@ -1,4 +1,4 @@
-"""Which pods hold which claim, and which devices are in use by that: the accounting of the DRA state."""
+"""Which pods hold which claim, and which devices are in use: the accounting of the DRA state."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _STAMPS: Final = itertools.count(1)
 class ClaimUse:
     """Use of one claim. Pods are named by UID.
 
-    ``stay`` and ``leave`` use the allocation that the claim had before the cycle; ``fresh`` is the one
-    that this cycle gives it, used by ``joined``. Once all users of the old one leave or are ``gone``, the
-    claim is free to be allocated again, though its devices stay in use until that is written: its controller
-    takes the allocation of a claim that had users and has none any more. Those that are gone count as users
+    ``stay`` and ``leave`` use the allocation that the claim had before the cycle; ``joined`` uses the
+    ``fresh`` one that this cycle gives it. Once all users of the old allocation leave or are ``gone``, the
+    claim can be allocated again. Its old devices stay in use until the new allocation is written, because the
+    claim's controller frees the devices of a claim that has lost all its users. Users that are gone count
     until they are struck off.
     """
 
@@ -45,7 +45,7 @@ class ClaimUse:
         return self.before is not None and bool(self.leave or self.gone) and not self.stay
 
     def pinned(self, *, now: bool) -> Allocation | None:
-        """The allocation that a further user would have to share; None: the claim is open."""
+        """The allocation that a further user would have to share; None: the claim is not bound to one."""
         if self.fresh is not None:
             return self.fresh
         return self.before if now or not self.leaving else None
@@ -126,7 +126,7 @@ class Holdings(Forked):
         return free
 
     def room(self, candidates: Iterable[int], *, now: bool) -> FreeDevices:
-        """The use of some devices and of the counters of their pools."""
+        """Free devices and free counters after some devices and the counters of their pools are in use."""
         free = self.free(now=now)
         chosen = list(candidates)
         counters: dict[Counter, Fraction] = {}
@@ -146,7 +146,7 @@ class Holdings(Forked):
         return FreeDevices(frozenset(i for i in chosen if not free[i]), shared, counters)
 
     def fits_again(self, allocation: Allocation) -> bool:
-        """Whether what a leaving allocation uses is not promised to another pod."""
+        """Whether no other pod was promised what a leaving allocation uses."""
         room = self.room((share.device for share in allocation.shares if not share.admin), now=False)
         drawn = dict(room.counters)
         for share in allocation.shares:

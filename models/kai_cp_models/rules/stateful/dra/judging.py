@@ -32,9 +32,9 @@ _ENTRY_BYTES: Final = 400
 
 
 class TooCostly(Exception):
-    """A claim whose selectors are not evaluated to the end; ``later``: a later cycle may do so.
+    """A claim whose selectors are not evaluated to the end; ``later``: a later cycle may evaluate them.
 
-    ``always``: so is every claim with the selector at which the evaluation ended.
+    ``always``: this holds for every claim with the selector at which the evaluation ended.
     """
 
     def __init__(self, reason: str, *, later: bool = False, always: bool = False) -> None:
@@ -52,7 +52,8 @@ class Account:
         self.spent = 0
 
     def charge(self, steps: int, *, new: bool) -> None:
-        """Count ``steps``; raises :class:`TooCostly`. ``new``: they are to be done, not remembered."""
+        """Count ``steps``; raises :class:`TooCostly`. ``new``: steps that still have to be done, not
+        remembered ones."""
         limits, judge = self._judge.limits, self._judge
         self.spent += steps
         most = limits.cel_steps_per_namespace
@@ -77,14 +78,16 @@ class Account:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What is known of an expression; the key of what it says of devices, instead of its text."""
+    """What is known of an expression. It replaces the expression's text as the key of answers about
+    devices."""
 
     names: frozenset[str] | None
     problem: str
 
 
 class _Held(NamedTuple):
-    """Packed bits of the devices that satisfy expressions, or why a claim has none; what that took."""
+    """Packed bits of the devices that satisfy the expressions, or why a claim has none; and what finding them
+    cost."""
 
     found: NDArray[np.uint8] | None
     steps: int

@@ -1,6 +1,6 @@
-"""CEL as Kubernetes has it: what the library lacks of its syntax, its macros, equality and functions.
+"""CEL as Kubernetes has it: adds the syntax, macros, equality and functions that the library lacks.
 
-What is lacking even so (:class:`Unsupported`) is known before an expression is evaluated.
+Anything still missing raises :class:`Unsupported` before an expression is evaluated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _CHAIN: Final = frozenset(
     ["expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member"]
 )
 DEEPEST: Final = 150
-"""Levels of the tree of an expression: most of them take five calls of the thousand that Python allows."""
+"""The deepest tree of an expression, in levels: most levels take five of the thousand calls that Python
+allows."""
 _SCOPES: Final = ("cel", "optional", "sets")
 """First parts of the names of functions."""
 _MACROS: Final = frozenset(["all", "exists", "exists_one", "filter", "map"])
@@ -92,7 +93,7 @@ def _levels(tree: lark.Tree[Any]) -> int:
 
 
 def _rewrite(call: lark.Tree[Any]) -> None:
-    """A call of a method as what it is in Kubernetes: a macro, a function of a scope, or a method."""
+    """A method call as Kubernetes reads it: a macro, a function of a scope, or a method."""
     owner, name, *rest = call.children
     arguments = rest[0].children if rest else []
     scope = owner.children[0].children[0] if owner.data == "primary" and owner.children[0].children else ""
@@ -129,7 +130,7 @@ def _variable(tree: Any) -> str:
 
 
 def _collapsed(tree: lark.Tree[Any]) -> lark.Tree[Any]:
-    """The tree without levels that have a single child and do nothing else."""
+    """The tree without levels that only wrap a single child."""
     root = lark.Tree("root", [tree])
     waiting = [root]
     while waiting:
@@ -169,7 +170,7 @@ def _less(a: Any, b: Any) -> bool:
 
 
 def _of_one_type(a: Any, b: Any) -> bool:
-    # Some operations of the library give values of Python.
+    # Some operations of the library return plain Python values.
     return isinstance(a, type(b)) or isinstance(b, type(a))
 
 
@@ -309,7 +310,7 @@ def _texts() -> dict[str, Callable[..., Any]]:
         return StringType(by.join(parts))
 
     return {
-        # Only the letters of ASCII change.
+        # Only ASCII letters change.
         "lowerAscii": lambda a: StringType(a.encode().lower().decode()),
         "upperAscii": lambda a: StringType(a.encode().upper().decode()),
         "trim": lambda a: StringType(a.strip()),

@@ -75,9 +75,9 @@ def matches(text: str, pattern: str) -> Any:
 
 
 def found_by(text: str, pattern: str) -> Iterator[str]:
-    """What a pattern finds in a text, charged as it is found: RE2 takes at most the product of both lengths.
+    """What a pattern finds in a text; charged as it is found. RE2 takes at most the product of both lengths.
 
-    Raises ValueError if the pattern is none.
+    Raises ValueError if the pattern is invalid.
     """
     options = re2.Options()
     options.max_mem = 1 << 20

@@ -1,8 +1,8 @@
 """Which GPUs of a node are tried first: those that NVLink joins (``topology/``).
 
-This is a preference: where these do not satisfy the claims, the search tries other devices. Where one island
-has enough GPUs, a pod gets GPUs of one island: the one with the fewest left over, so that larger islands stay
-whole.
+This is a preference: where these GPUs do not satisfy the claims, the search tries other devices. If one
+island has enough GPUs, a pod gets GPUs of one island only. The island with the fewest GPUs left over is
+chosen, so that larger islands stay whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def gpus_of_node(catalog: Catalog, node: int) -> Gpus:
 def nearest_first(
     gpus: Gpus, candidates: Sequence[int], held: frozenset[int], claims: Sequence[Claim]
 ) -> Sequence[int]:
-    """``candidates`` with those GPUs in front that suit the claims best; ``held``: devices in use."""
+    """``candidates`` with the GPUs that suit the claims best in front; ``held``: devices in use."""
     count = sum(
         wanted[0].count
         for claim in claims

@@ -1,7 +1,7 @@
 """Which claims a pod uses, and one spec for pods that differ only in the names of their own claims.
 
-Every pod of a gang has a claim of its own from one template, so their specs differ in a name that
-means nothing. ``classed`` gives such pods one spec, so that they are one class of the model; the names
+Every pod of a gang has a claim of its own from one template, so the specs of these pods differ in a name that
+carries no meaning. ``classed`` gives such pods one spec, so that they form one class of the model; the names
 go to ``Snapshot.extras``.
 """
 

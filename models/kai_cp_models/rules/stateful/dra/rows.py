@@ -1,5 +1,5 @@
-"""Claimed devices as linear rows: what enters a node may not take more than is free there, and the pods that
-share a claim go where one allocation can be used."""
+"""Claimed devices as linear rows: pods that enter a node take no more devices than are free there, and pods
+that share a claim go to nodes that can use one allocation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Site = frozenset[int]
 class SharedClaim(NamedTuple):
     """A claim of several pods.
 
-    ``users``: the classes of those that enter, ``most`` pods in all. ``sites``: they enter one of these.
-    ``requests``: those that take free devices, wherever the pods go. ``kept``: the site of the present
-    allocation, which stays while one of the ``holders`` does; {}: one that cannot leave.
+    ``users``: the classes of the pods that enter, ``most`` of them in all. ``sites``: the pods enter one of
+    these. ``requests``: those that take free devices wherever the pods go. ``kept``: the site of the present
+    allocation, which stays as long as one of the ``holders`` does; {}: an allocation that cannot leave.
     """
 
     name: Hashable
@@ -58,7 +58,7 @@ class SharedClaim(NamedTuple):
 
 
 def sites(catalog: Catalog, requests: Sequence[RequestRows]) -> frozenset[Site]:
-    """The sites of a claim by the one of its requests whose devices reach the fewest nodes; none: unknown."""
+    """The sites of a claim, from the request whose devices reach the fewest nodes; none: unknown."""
     found: list[frozenset[Site]] = []
     for ways in requests:
         if all(map(catalog.usable, ways)):
@@ -82,13 +82,14 @@ def rows(
     free: Mask,
     releases: Mapping[PodKey, Sequence[int]],
 ) -> Iterator[Row]:
-    """For every set of devices that some request accepts, requests within it are at most its free devices.
+    """For every set of devices that some request accepts: the requests within the set take at most its free
+    devices.
 
-    Unions of sets that overlap get rows too: devices suffice if and only if they suffice for every such
+    Unions of overlapping sets get rows too: the devices suffice if and only if they suffice for every such
     union.
 
-    ``wants``: open requests per class; ``releases``: devices that an eviction frees. Only requests
-    with one alternative over unshareable devices are counted, those of a shared claim once.
+    ``wants``: open requests per class; ``releases``: devices that an eviction frees. Only requests with one
+    alternative over unshareable devices are counted, those of a shared claim once.
     """
     shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
     counted: list[tuple[int, int, Mask]] = []

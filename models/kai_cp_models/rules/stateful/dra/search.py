@@ -23,8 +23,8 @@ from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 from kai_cp_models.rules.stateful.purse import Purse
 
 PICKS: Final = 50_000
-"""Picks that the searches of a namespace may take in a cycle beyond one for each device of a node: a tenth of
-a second."""
+"""Picks that the searches of a namespace may take in a cycle, beyond one for each device of a node. They take
+about a tenth of a second."""
 MAX_DEVICES: Final = 32
 """The most devices that one claim can be allocated (AllocationResultsMaxSize)."""
 
@@ -85,11 +85,11 @@ class DeviceProblem:
             if wanted.mode == ALL
         }
         self.gave_up = False
-        """Whether a search for it gave up."""
+        """Whether a search for this problem gave up."""
         self._kinds: dict[int, object] = {}
         self._attributes: dict[int, Mapping[tuple[str, str], object]] = {}
         self._solved: dict[tuple[object, ...], int | None] = {}
-        """By the devices of a node: how many picks an answer took; None: there is none."""
+        """The answers by the devices of a node: how many picks the answer took; None: there is no answer."""
         shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
         self._unshared = not any(
             wanted.admin or (fits & shareable).any() for options in self.options for wanted, fits in options
@@ -144,12 +144,12 @@ class DeviceProblem:
             self._solved[look] = steps
         steps = self._solved[look]
         if steps is not None and steps > len(candidates) and self.purse.empty:
-            # Giving the devices takes as long again.
+            # Choosing the devices again takes as long as the search did.
             self.gave_up, steps = True, None
         return steps is not None
 
     def spoilt(self, wanted: Wanted, candidates: Sequence[int]) -> bool:
-        """Whether a request for all devices includes one that it cannot have."""
+        """Whether a request for all devices includes a device that it cannot have."""
         spoiling = self._spoiling.get(wanted)
         return spoiling is not None and bool(spoiling[list(candidates)].any())
 
@@ -162,7 +162,7 @@ class DeviceProblem:
         return found
 
     def attributes(self, device: int) -> Mapping[tuple[str, str], object]:
-        """What a device is said to be, by name; constraints compare versions as they are written."""
+        """The attributes of a device by name, for constraints; versions are compared as they are written."""
         found = self._attributes.get(device)
         if found is None:
             found = self._attributes[device] = {
@@ -329,8 +329,8 @@ class DeviceSearch:
 def shares(device: Device, wanted: Wanted) -> tuple[tuple[tuple[str, str], Fraction], ...] | None:
     """What an allocation takes of each capacity of a shareable device; None: not allowed.
 
-    An amount that is not asked for is the policy's default, and everything where there is none; an
-    asked amount is rounded up to the next one that the policy allows.
+    If no amount is asked for, it is the policy's default, or the whole capacity without a default. An amount
+    that is asked for is rounded up to the next one that the policy allows.
     """
     asked = {capacity_of(device, name): amount for name, amount in wanted.capacity}
     taken = []

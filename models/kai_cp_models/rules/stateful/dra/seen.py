@@ -14,7 +14,7 @@ _SELECTING: Final = ("member_dot", "member_opt_dot")
 
 
 class _Whole(Exception):
-    """Some names that the expression reads are not written in it."""
+    """The expression reads names that are not written out in it."""
 
 
 def names_read(tree: lark.Tree[Any]) -> frozenset[str] | None:
@@ -35,7 +35,7 @@ class _Reader:
         self.names: set[str] = set()
 
     def value(self, tree: Any, bound: Mapping[str, int | None]) -> None:
-        """Walk a sub-expression of which everything may matter."""
+        """Walk a sub-expression in which any name may matter."""
         if isinstance(tree, lark.Tree) and self._part(tree, bound) is not None:
             raise _Whole
 
@@ -66,7 +66,7 @@ class _Reader:
         return None
 
     def _entry(self, part: int | None, name: str | None) -> int | None:
-        """The part that an entry of a part is; ``name``: None if it is computed."""
+        """The part of the device that an entry of a part is; ``name``: None if it is computed."""
         if part == _AMOUNTS:
             return _DOMAIN
         if part is not None and name is None:

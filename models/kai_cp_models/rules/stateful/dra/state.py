@@ -86,7 +86,7 @@ class DraState(LeavingState):
         self._load()
 
     def _load(self) -> None:
-        """Account what claims and BindRequests say is allocated."""
+        """Account the allocations of claims and BindRequests."""
         statuses = {pod.uid: pod.status for pod in self.snapshot.pods}
         ended = (PodStatus.SUCCEEDED, PodStatus.FAILED, PodStatus.RELEASING)
         promised: dict[ClaimKey, ClaimAllocation] = {}
@@ -229,15 +229,15 @@ class DraState(LeavingState):
                 )
 
     def _again(self, holdings: Holdings, pod: Pod) -> bool:
-        """Whether what an evicted pod used is promised to no other pod."""
+        """Whether no other pod was promised what an evicted pod used."""
         kept = (holdings.of(key) for key in self._used_by.get(pod.uid, ()))
         return all(
             found.before is None or not found.leaving or holdings.fits_again(found.before) for found in kept
         )
 
     def _aside(self, pod: Pod, node: int) -> tuple[list[Claim], tuple[Pick, ...]] | None:
-        """Other devices for the claims that the cycle gives on the node of an evicted pod, which keeps its
-        own; None: there are none."""
+        """Other devices for the claims that the cycle gives on the node of an evicted pod, so that the pod
+        can keep its own devices; None: there are none."""
         given = self._given.get(node, ())
         without = self._without(given)
         if not given or not self._again(without, pod):
@@ -262,7 +262,8 @@ class DraState(LeavingState):
         return pinned, opened
 
     def _problem(self, claims: Sequence[Claim]) -> DeviceProblem:
-        """The problem of claims; the namespace of the last one, which asks, pays for its searches."""
+        """The device problem of these claims. The last claim's namespace pays for its searches, as it
+        asks."""
         namespace = claims[-1].key[0]
         key = namespace, tuple((claim.requests, claim.constraints) for claim in claims)
         if key not in self._problems:
@@ -302,7 +303,7 @@ class DraState(LeavingState):
         *,
         again: bool = False,
     ) -> bool:
-        """Whether ``ask`` has an answer for a node; asked again when what is in use there has changed."""
+        """The result of ``ask`` per node, remembered until the devices in use there change."""
         key, stamp = (problem, node, now, again), (self._holdings.stamp(node), problem.purse.empty)
         known = self._known.get(key)
         if known is None or known[0] != stamp:
@@ -325,14 +326,14 @@ class DraState(LeavingState):
         """
         given = self._given.get(node, ())
         if len({(claim.requests, claim.constraints) for claim in (*(g.claim for g in given), *claims)}) < 2:
-            # The claims want the same: other devices for one would be lacking for the other.
+            # The claims ask for the same devices, so giving one of them others would not help.
             return None
         everyone = [*(entry.claim for entry in given), *claims]
         modes = [*(entry.now for entry in given), *(now for _ in claims)]
         return self._chosen(self._without(given), everyone, modes, node, found=found)
 
     def _without(self, given: Iterable[Given]) -> Holdings:
-        """What is in use but for these claims."""
+        """The devices in use, without those of these claims."""
         without = self._holdings.copy()
         for entry in given:
             without.set(entry.claim.key, replace(without.of(entry.claim.key), fresh=None))
@@ -341,9 +342,9 @@ class DraState(LeavingState):
     def _chosen(
         self, without: Holdings, claims: list[Claim], modes: Sequence[bool], node: int, *, found: bool = False
     ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
-        """The claims with devices of what is not in use; ``modes``: which of them are bound now.
+        """The claims with devices that are not in use; ``modes``: which of them are bound now.
 
-        Where more than whole devices counts, all of them get what is free now, or nothing.
+        Unless a device is either free or not (``plain``), all claims get what is free now, or nothing.
         """
         problem = self._problem(claims)
         if len(set(modes)) > 1 and not problem.plain:
@@ -363,7 +364,7 @@ class DraState(LeavingState):
         return self.catalog.waiting or any(problem.gave_up for problem in self._problems.values())
 
     def unsure(self, pod: Pod) -> bool:
-        """Whether a selector of what the pod asks for is none that kai-cp can evaluate."""
+        """Whether kai-cp cannot evaluate one of the selectors that the pod asks for."""
         claims = [self.catalog.claims[key] for key in self._keys(pod)]
         claims += [claim for claim, _ in self.extended.parts(pod) if claim is not None]
         requests = (ways for claim in claims if claim.allocation is None for ways in claim.requests)
@@ -379,7 +380,7 @@ class DraState(LeavingState):
             holding = self._holdings.of(key)
             allocation = holding.pinned(now=now)
             if allocation is None and holding.before is not None and holding.before.usable(node):
-                # Its users leave, but its devices need not be released.
+                # Its users leave, but its devices may stay in use.
                 allocation = holding.before if self._holdings.fits_again(holding.before) else None
             if allocation is None:
                 opened.append(self.catalog.claims[key])
@@ -407,7 +408,7 @@ class DraState(LeavingState):
         near = nearest_first(self._gpus[node], candidates, room.held, claims)
         picks = DeviceSearch(self._problem(claims), near, room).run()
         if picks is None:
-            # In this order the search may give up where it does not in that of ``mask``.
+            # In this order the search may give up although that of ``mask`` does not.
             room = self._holdings.room(candidates, now=now)
             picks = DeviceSearch(self._problem(claims), candidates, room).run(found=True)
         found = (
@@ -512,11 +513,11 @@ class DraState(LeavingState):
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Counting rows over the devices that requests of the classes accept, and rows that keep the users of
-        a shared claim together and within what the API allows.
+        a shared claim together and within the limits of the API.
 
         The rows are exact where devices are either free or not and few requests overlap. With constraints,
-        counters, shareable devices or devices that reach some nodes they are a relaxation: a pod does not
-        enter a node that refuses it now while all pods with devices there stay.
+        counters, shareable devices or devices that reach only some nodes they are a relaxation: a pod does
+        not enter a node that refuses it now as long as all pods with devices there stay.
         """
         users: dict[ClaimKey, list[int]] = {}
         for c, pod in enumerate(classes):
@@ -553,7 +554,8 @@ class DraState(LeavingState):
         nodes: Sequence[int],
         pods: Mapping[str, Pod],
     ) -> Iterator[SharedClaim]:
-        """The shared claims that no allocation opens to all of the nodes. ``pods``: all, by UID."""
+        """The shared claims whose users cannot go to all of the nodes with one allocation. ``pods``: all, by
+        UID."""
         for key, mine in users.items():
             found, requests, kept = self._holdings.of(key), self.catalog.claims[key].requests, Site()
             reached = sites(self.catalog, requests)
@@ -561,7 +563,7 @@ class DraState(LeavingState):
             if old is not None:
                 stood = (pods[uid].node for uid in found.users(now=True) if uid in pods)
                 open_to = range(len(self.snapshot.nodes)) if old.nodes is None else np.flatnonzero(old.nodes)
-                # Users that are evicted may return home, whatever the allocation says by now.
+                # Evicted users may return home, whatever the allocation says by then.
                 kept = Site((*map(int, open_to), *(self.snapshot.node_index[node] for node in stood if node)))
                 reached = reached and reached | {kept}
             if found.pinned(now=False) is not None:
@@ -580,13 +582,13 @@ class DraState(LeavingState):
         nodes: Sequence[int],
         releases: Mapping[PodKey, Sequence[int]],
     ) -> Iterator[Row]:
-        """Rows for nodes that serve a class only once a pod leaves, which counting does not show."""
+        """Rows for nodes that take a class only once a pod leaves, which counting does not show."""
         local: dict[int, set[PodKey]] = {}
         anywhere: set[PodKey] = set()
         for key, devices in releases.items():
             for device in devices:
                 node = int(self.catalog.node_of[device])
-                # Counters of a pool may be drawn from several nodes.
+                # Several nodes may draw from the counters of one pool.
                 shared = node < 0 or self.catalog.devices[device].consumes
                 (anywhere if shared else local.setdefault(node, set())).add(key)
         for c, pod in enumerate(classes):
@@ -608,9 +610,9 @@ class DraState(LeavingState):
         return own or found.pinned(now=False) is None
 
     def _releases(self) -> Iterator[tuple[PodKey, list[int]]]:
-        """Devices that come free when a staying pod is evicted.
+        """Devices that become free when a staying pod is evicted.
 
-        Where several pods share a claim, the first is taken for all of them: a relaxation.
+        If several pods share a claim, the first one stands for all of them: a relaxation.
         """
         by_uid = {pod.uid: pod.key for pod, _, leaving in holding(self.snapshot) if not leaving}
         for key in sorted({key for keys in self._used_by.values() for key in keys}):
@@ -627,8 +629,8 @@ def _places(nodes: Mask | None) -> str:
 def _lacks(
     catalog: Catalog, name: str, requests: Sequence[Sequence[Wanted]], free: Mask, nodes: Mask
 ) -> Iterator[str]:
-    """What some nodes lack for a claim, in numbers: the requests that are too much by themselves, or else all
-    requests for a class together."""
+    """What some nodes lack for a claim, in numbers: the requests that are too large by themselves, or else
+    all requests for a class together."""
 
     def lacks(need: int | str, some: Sequence[Wanted]) -> str:
         fits = (free & (catalog.satisfying(one) if catalog.usable(one) else False) for one in some)
@@ -651,7 +653,7 @@ def _lacks(
 def _too_many(
     catalog: Catalog, name: str, requests: Sequence[Sequence[Wanted]], nodes: Mask
 ) -> Iterator[str]:
-    """Nodes of which a claim would need more devices than one claim can have."""
+    """Nodes on which a claim would need more devices than one claim can have."""
     least = np.zeros(len(nodes), dtype=np.int64)
     for ways in requests:
         counts = [

@@ -10,7 +10,7 @@ from celpy.celtypes import BoolType, IntType, ListType, MapType, StringType
 from kai_cp_models.records.devices import DeviceView
 
 HIDDEN: Final = ""
-"""Name for all attributes and capacities of a domain that an expression cannot see."""
+"""Stands for all attributes and capacities of a domain that an expression cannot see."""
 
 
 class Maybe(ListType):

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 
 MOST_SETS: Final = 4096
-"""Zone sets looked at; beyond that a node counts as unable. 12 zones have fewer."""
+"""The most zone sets that are examined; a node that would need more counts as unable. 12 zones have fewer."""
 
 MOST_CELLS: Final = 1 << 20
-"""Numbers that are compared at once."""
+"""The most numbers that are compared at once."""
 
 
 @lru_cache(maxsize=64)
@@ -27,7 +27,7 @@ def zone_sets(zones: int, widest: int) -> Ints:
 
 
 def left_out(zones: int) -> bool:
-    """Whether some sets of so many zones are not looked at."""
+    """Whether some sets of up to this many zones are left out."""
     return (1 << zones) - 1 > MOST_SETS
 
 

@@ -27,8 +27,8 @@ SCORE: Final = 100.0
 class NumaState(LeavingState):
     """Amounts in use per zone, of staying and leaving pods, and the expected zones of the cycle's pods.
 
-    A node's answer depends only on its zones and on the free amounts there. Such states are numbered,
-    and each is evaluated once per demand: a large cluster has few of them.
+    A node's answer depends only on its zones and the free amounts there. These states are numbered, and each
+    is evaluated once per demand, because even a large cluster has few of them.
     """
 
     name = NAME
@@ -86,12 +86,12 @@ class NumaState(LeavingState):
             for name, amount in amounts:
                 if zone in names and name in self._position:
                     used[names.index(zone), self._position[name]] += amount
-        # Its owner may write any amounts: in all zones it uses no more than it asks for.
+        # The pod's owner may write any amounts, so in all zones together it counts at most what it asks for.
         left = np.array(pod.spec.requests, dtype=np.int64) - (used.cumsum(axis=0) - used)
         return np.clip(used, 0, np.maximum(left, 0))
 
     def _wanted(self, spec: PodSpec, requests: Sequence[int]) -> Ints:
-        """[D] the aligned amounts: all of a Guaranteed pod, the devices of any pod."""
+        """[D] the amounts to align: all requests of a Guaranteed pod, the devices of any pod."""
         amounts = np.array(requests, dtype=np.int64)
         wanted: Ints = np.where(
             self._aligned if spec.guaranteed else self._aligned & self._device, amounts, 0
@@ -182,8 +182,8 @@ class NumaState(LeavingState):
         return mask
 
     def _own_node(self, pod: Pod) -> tuple[int, Ints] | None:
-        """Node and zones of an evicted pod: if it returns there its eviction is taken back, so that it
-        keeps its zones."""
+        """Node and zones of an evicted pod. If the pod returns there, its eviction is taken back, so it keeps
+        its zones."""
         if pod.key not in self.left or pod.node is None:
             return None
         node = self.snapshot.node_index[pod.node]
@@ -337,8 +337,8 @@ class NumaState(LeavingState):
         return left_out(self.zones.exists.shape[1])
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Relaxed: per class, no more pods than its zones hold one class at a time; only on nodes with
-        policy ``single-numa-node`` and pod scope. How classes share zones is left to ``place``."""
+        """Relaxed: per class, no more pods than the node's zones hold, one class at a time; only on nodes
+        with policy ``single-numa-node`` and pod scope. ``place`` decides how classes share zones."""
         plain = (self.zones.policy == SINGLE) & ~self.zones.by_container
         chosen = np.array([node for node in nodes if plain[node]], dtype=np.int64)
         leaving: dict[int, list[tuple[PodKey, Ints]]] = {}

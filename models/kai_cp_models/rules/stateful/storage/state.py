@@ -34,16 +34,16 @@ NAME: Final = "storage"
 SPENT: Final = "the search for volumes has used up what its namespace may take in a cycle"
 STORAGE_NAME: Final = "storage"
 CHOICES: Final = 5_000
-"""Choices of volumes that the searches of a namespace may take in a cycle beyond one for each claim of a pod
-on a node: a tenth of a second."""
+"""Choices of volumes that the searches of a namespace may take in a cycle, beyond one for each claim of a pod
+on a node. They take about a tenth of a second."""
 
 
 @dataclass(frozen=True)
 class VolumeSource:
     """Where a waiting claim gets its volume in this cycle, and the pods that rely on it.
 
-    ``nodes``: nodes that can use the volume then. ``volume``: an existing one; ``capacity``: position
-    of the capacity that a new one is made from. Both None: room is not tracked.
+    ``nodes``: nodes that can use the volume then. ``volume``: an existing one; ``capacity``: position of the
+    capacity that a new one is made from. If both are None, capacity is not tracked.
     """
 
     nodes: Mask
@@ -56,7 +56,7 @@ class _Options(NamedTuple):
     """What a claim may choose from.
 
     ``volumes``: by node, the best of those that can be used there, as many as the pod has claims. ``made``:
-    nodes for which a volume can be made; ``capacities``: None: room is not tracked.
+    nodes for which a volume can be made; ``capacities``: None: capacity is not tracked.
     """
 
     volumes: Mapping[int, Sequence[Volume]]
@@ -65,8 +65,8 @@ class _Options(NamedTuple):
 
 
 _Source = tuple[Volume | None, int | None]
-"""An existing volume, or the position of the capacity that a new one is made from. Both None: room is not
-tracked."""
+"""An existing volume, or the position of the capacity that a new one is made from. If both are None, capacity
+is not tracked."""
 
 
 class StorageState(LeavingState):
@@ -142,7 +142,7 @@ class StorageState(LeavingState):
         return self._masks[key]
 
     def _claims(self, pod: Pod) -> list[VolumeClaim]:
-        """The pod's claims, the smallest first: volumes are given to them in this order."""
+        """The pod's claims, the smallest first, which is the order in which they get volumes."""
         keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
         found = (self.objects.claims[key] for key in keys if key in self.objects.claims)
         return sorted(found, key=lambda claim: (claim.bytes, claim.key))
@@ -203,7 +203,7 @@ class StorageState(LeavingState):
         return self._gave_up
 
     def _new(self, pod: Pod) -> list[VolumeClaim]:
-        """Those of the pod's claims for which the cycle has yet to choose a volume."""
+        """The claims of the pod for which the cycle has yet to choose a volume."""
         return [one for one in self._claims(pod) if not one.volume and one.key not in self._sources]
 
     def _home(self, pod: Pod) -> int | None:
@@ -233,7 +233,8 @@ class StorageState(LeavingState):
         return mask
 
     def _standing(self, claim: VolumeClaim, given: dict[str, Mask]) -> Mask:
-        """Nodes with a free volume for the claim; ``given``: where the pod's other claims take which."""
+        """Nodes with a free volume for the claim; ``given``: volumes that the pod's other claims take, by
+        node."""
         mask = ~self._everywhere()
         for volume in self._candidates(claim):
             # Most volumes are on one node alone.
@@ -249,9 +250,8 @@ class StorageState(LeavingState):
         return mask
 
     def _made(self, claim: VolumeClaim, where: Mask, drawn: dict[int, Ints], *, now: bool) -> Mask:
-        """Nodes among those ``where`` a volume can be made for the claim; ``drawn``: what the pod's smaller
-        claims take of each capacity, on each of its nodes.
-        """
+        """Nodes among ``where`` for which a volume can be made for the claim; ``drawn``: what the pod's
+        smaller claims take of each capacity, on each of its nodes."""
         storage_class = self.objects.classes[claim.storage_class]
         if storage_class.provisioner == STATIC_ONLY or claim.selector is not None:
             return ~self._everywhere()
@@ -269,9 +269,9 @@ class StorageState(LeavingState):
         return made
 
     def _roomy(self, claim: VolumeClaim, *, now: bool) -> list[tuple[int, int]]:
-        """The capacities from which the claim's volume can be made, with the bytes that each has left.
+        """The capacities from which the claim's volume can be made, with the bytes left in each.
 
-        The least comes first, so that larger claims find the others.
+        The smallest comes first, so that larger claims find the others.
         """
         rooms = self._room[0] if now else self._room[0] + self._room[1]
         found = [
@@ -356,10 +356,10 @@ class StorageState(LeavingState):
         now: bool,
         found: bool = False,
     ) -> Sequence[VolumeSource] | None:
-        """Volumes on a node for all of a pod's new claims, None: there are none.
+        """Volumes on a node for all of a pod's new claims; None: there are none.
 
-        The first choice is the smallest volume that fits, else a new one from the capacity with the least
-        room; the smallest claim chooses first. ``found``: the node was asked before, and there are some.
+        The first choice is the smallest volume that fits, else a new one from the capacity with the fewest
+        bytes left; the smallest claim chooses first. ``found``: the node was asked before and has an answer.
         """
         if any(claim.selected_node not in (None, self.snapshot.nodes[node].name) for claim in claims):
             return None
@@ -441,7 +441,7 @@ class StorageState(LeavingState):
         self._give_back(pod, node, sign)
 
     def _give_back(self, pod: Pod, node: int, sign: int) -> None:
-        """Volumes that go away with the pod are room for new ones, with ``--schedule-csi-storage``."""
+        """With ``--schedule-csi-storage``, volumes that go away with the pod make capacity for new ones."""
         if not self.snapshot.policy.schedule_csi_storage:
             return
         for claim in self._claims(pod):
@@ -479,9 +479,9 @@ class StorageState(LeavingState):
         return "; ".join(reasons)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Exact for claims of one pod alone. Relaxed: attach limits and capacities, of pods that are alone in
-        their class (pods of one class share their claims, hence their volumes). The choice of volumes is left
-        to ``place``."""
+        """The rows are exact for claims of one pod. Relaxed: attach limits and capacities, for pods that are
+        alone in their class (pods of one class share their claims, hence their volumes). ``place`` chooses
+        the volumes."""
         staying = [(pod, node) for pod, node, leaving in holding(self.snapshot) if not leaving]
         yield from self.attached.rows(classes, sizes, nodes, staying)
         yield from self.exclusive.rows(classes, nodes, staying)
@@ -503,7 +503,7 @@ class StorageState(LeavingState):
                 yield Row(entering, max(room, 0), leaving, NAME)
 
     def _drawn(self, pod: Pod, capacity: int, node: int) -> int:
-        """Bytes that the pod's own claims can only take of this capacity on a node."""
+        """Bytes that the pod's own claims can take only from this capacity on a node."""
         total = 0
         for claim in self._claims(pod):
             storage_class = self.objects.classes.get(claim.storage_class)
@@ -522,7 +522,8 @@ class StorageState(LeavingState):
         return sum(claim.bytes for claim in owned if capacity in self._capacities_of(claim, node))
 
     def _capacities_of(self, claim: VolumeClaim, node: int) -> list[int]:
-        """The capacities that a volume on a node may have been made from; nothing says from which of them."""
+        """The capacities that a volume on a node may have been made from; the API does not say which one it
+        was."""
         return [
             i
             for i, capacity in enumerate(self.objects.capacities)
