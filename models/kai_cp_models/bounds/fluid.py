@@ -1,6 +1,6 @@
 """Prices of scarce pods and CPUs from a fluid relaxation of the packing problem.
 
-Here a bin is one pool instead of a set of nodes: its devices are filled one by one with share patterns, and
+A bin is one pool here instead of a set of nodes: its devices are filled one by one with share patterns, and
 only the pool's CPUs and memory are counted. The result is weaker than the packing bound and thousands of
 times cheaper, so a policy can ask for prices while pods arrive.
 """
@@ -22,7 +22,7 @@ from kai_cp_models.bounds.problem import WHOLE, Bin, BinItem
 STEP: Final = 10
 """Requests are multiples of this many milli-GPUs."""
 MISSING: Final = 20.0 * WHOLE
-"""Cost of a required pod that is not placed: more than the worth of any pod."""
+"""Cost of a required pod that is not placed: more than any pod is worth."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Prices:
 
 
 class Fluid:
-    """The relaxation of a problem; with other amounts it continues from its last answer.
+    """The relaxation of a problem; solved for other amounts, it continues from its last answer.
 
     ``worth`` of a pod of each item: its milli-GPUs by default. Items without worth are left out.
     """

@@ -24,7 +24,7 @@ Pattern = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class PackingBound:
-    """``bound``: no placement uses more milli-GPUs. ``value``: of the fractional master (<= bound).
+    """``bound``: no placement uses more milli-GPUs. ``value``: that of the fractional master (<= bound).
 
     ``prices``: what one more pod of each item would be worth, in milli-GPUs.
     """

@@ -152,6 +152,7 @@ def _counts(world: PlannedCluster, pod: Pod, host: Node, constraint: SpreadConst
 
 
 def _tolerates(one: Toleration, taint: Taint) -> bool:
-    """Whether key, effect and value match the taint; an empty one matches all, and ``Exists`` any value."""
+    """Whether key, effect and value match the taint; an empty key or effect matches all, ``Exists`` any
+    value."""
     same = one.key in ("", taint.key) and one.effect in ("", taint.effect)
     return same and (one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value))

@@ -1,2 +1,1 @@
-"""Defragmentation: what becomes free by restarting pods elsewhere, with the fewest restarts, in a safe
-order."""
+"""Defragmentation: capacity freed by restarting pods elsewhere, with the fewest restarts, in a safe order."""

@@ -2,7 +2,7 @@
 
 Nothing is remembered between cycles. Each cycle looks at the cluster as it is and takes the first step of the
 plan that is cheapest now. It takes no step outside the windows, while a pod waits for capacity or is
-starting, while the pods of the last step do not run again, or beyond the rate. A group that was moved stays
+starting, while pods of the last step are not running again, or beyond the rate. A group that was moved stays
 for an hour. Nothing moves into capacity that is held for others, and no step evicts more than a
 PodDisruptionBudget allows.
 """
@@ -32,7 +32,7 @@ _ON_THE_WAY: Final = (PodStatus.RELEASING, PodStatus.BINDING, PodStatus.PIPELINE
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The report, and when time alone may change it."""
+    """The report, and the time at which a cycle may decide differently although nothing else has changed."""
 
     report: DefragReport | None = None
     again_at: float | None = None
@@ -117,7 +117,8 @@ def _too_large(cycle: Cycle, key: GroupKey) -> bool:
 
 
 def _waited_for(cycle: Cycle, waiting: Sequence[Unscheduled]) -> frozenset[str]:
-    """Queues whose limits pod groups wait for: what leaves there may not come back before these."""
+    """Queues whose limits keep pod groups waiting: pods that leave these queues may not return before those
+    groups start."""
     snapshot = cycle.snapshot
     late = (snapshot.group_by_key[row.group].queue for row in waiting if row.reason == "OverLimit")
     names = {name for queue in late for name in snapshot.queue_path.get(queue, ())}
@@ -126,9 +127,8 @@ def _waited_for(cycle: Cycle, waiting: Sequence[Unscheduled]) -> frozenset[str]:
 
 
 def _carry_out(cycle: Cycle, step: Sequence[Move], waited_for: Set[str], text: str) -> bool:
-    """Evict the pods of the step and give them their new places; do nothing where one of them does not
-    fit, or would not start there within the limits of its queue. ``waited_for``: see ``_waited_for``.
-    """
+    """Evict the pods of the step and give them their new places. Do nothing if one of them does not fit, or
+    would not start there within the limits of its queue. ``waited_for``: see ``_waited_for``."""
     snapshot, ledger = cycle.snapshot, cycle.ledger.copy()
     pods = [snapshot.pod_by_key[move.pod] for move in step]
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Lower bounds on the restarts that a value takes: the cost of each domain by itself, added up."""
+"""Lower bounds on the restarts that a value takes: the costs of the domains, each by itself, added up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def least_restarts(problem: Problem, most: int) -> list[float]:
 
 
 def domains_to_free(problem: Problem) -> list[tuple[int, int, int]]:
-    """(restarts there, restarts of all that restarts with them, position) of domains that can be freed."""
+    """(restarts there, restarts including pods elsewhere that restart with them, position) of each domain
+    that can be freed."""
     unit_of = {pod.key: u for u, unit in enumerate(problem.units) for pod in unit.pods}
     found = []
     for k, nodes in enumerate(problem.domains):
@@ -32,10 +33,10 @@ def domains_to_free(problem: Problem) -> list[tuple[int, int, int]]:
 
 
 def units_at_bound(problem: Problem, value: int, restarts: int) -> set[int]:
-    """The units among which every plan chooses that frees ``value`` domains with ``restarts`` pods.
+    """The units from which every plan chooses that frees ``value`` domains with ``restarts`` pods.
 
-    ``restarts`` is the least that counting allows. With so few, all pods that move are on domains that become
-    free, and each of these domains is as cheap as the others leave it.
+    ``restarts`` is the least that counting allows. With that few, all pods that move are on domains that
+    become free, and each of these domains is as cheap as the others permit.
     """
     found = domains_to_free(problem)
     cheapest = sum(sorted(there for there, _, _ in found)[: value - 1])
@@ -47,7 +48,7 @@ def _for_gangs(problem: Problem, most: int) -> list[float]:
     """A lower bound on the restarts for 0, 1, … ``most`` gangs, if pods vanish when they leave a node.
 
     For its k-th piece of capacity a node must lose a least number of movable pods, the largest first. A
-    domain chooses nodes, and the cluster chooses domains. Infinite where even that is not enough.
+    domain chooses nodes, and the cluster chooses domains. Infinite where even losing all pods is not enough.
     """
     question = problem.question
     size = question.gpus * MILLI

@@ -1,8 +1,8 @@
-"""A safe order of moves: every step, when its turn comes, fits where it goes (section 8).
+"""A safe order of moves: at its turn, every step fits where it goes (section 8).
 
 The places of the step's own pods count as free; all other pods are where the earlier steps left them. First
-the targets of the model are put in order. Where that fails, a second model decides targets and order
-together; it proves it when no order exists. A pod moves only once, so no pod takes an intermediate place.
+the targets of the model are put in order. If that fails, a second model decides targets and order together;
+it also proves that no order exists. A pod moves only once, so no pod takes an intermediate place.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class Problem:
             less = gang.moved(tally, name, one.status, PodStatus.RELEASING)
             return less.counts[gang.top.name].active >= gang.top.minimum
 
-        # The pods of a pod set stand alike.
+        # The pods of a pod set are alike.
         sets = {pod.subgroup or "default": pod for pod in pods}
         if len(pods) > 1 and all(spared(*one) for one in sets.items()):
             return [(pod,) for pod in pods]

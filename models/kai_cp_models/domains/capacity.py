@@ -1,5 +1,5 @@
 """Free capacity of topology domains for one batch: KAI's estimate, a bound that never refuses what fits, and
-the message when there is none (8.3 steps 2, 3 and 6)."""
+the message if no domain has enough (8.3 steps 2, 3 and 6)."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ class DomainCapacity:
         return room
 
     def may_fit(self, level: int) -> Mask:
-        """[domain] domains that no count rules out: of each spec alone, and of the sum of all requests."""
+        """[domain] domains that no count rules out: the count of each spec alone, and the sum of all
+        requests."""
         result = np.ones(self.tree.count(level), dtype=bool)
         for i in range(len(self.demand.specs)):
             result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
@@ -171,8 +172,8 @@ class DomainCapacity:
         return result
 
     def score(self, rank: Ints, preferred: int, common: int) -> Floats:
-        """[N] topology score (8.4): preferred domains that come later, as they have more free capacity, score
-        higher."""
+        """[N] topology score (8.4): preferred domains later in the order score higher, because they have more
+        free capacity."""
         tree = self.tree
         above = tree.domain[common, tree.order[np.argmax(self.valid)]]
         inside = tree.domain[common] == above
@@ -235,7 +236,7 @@ class DomainCapacity:
             return quotient(self.free, self.demand.requests[i].tolist())
         request, free = self.demand.requests[i].copy(), self.free.copy()
         request[GPU] = 0
-        # An overdrawn GPU account does not keep a share from joining a shared GPU.
+        # A share may join a shared GPU although the GPU account is overdrawn.
         free[:, GPU] = np.maximum(free[:, GPU], 0) + self.shared
         portion = gpu.milli_portion * np.ones(len(free), dtype=np.int64)
         if gpu.kind is GpuKind.MEMORY:

@@ -15,14 +15,14 @@ def localities(ledger: Ledger) -> dict[GroupKey, Locality]:
     """The locality of every pod group that gets a place and then has GPUs on several nodes.
 
     All its pods count, including those that ran before and those of unknown subgroups. Empty where the
-    snapshot does not tell which nodes are close to each other.
+    snapshot does not show which nodes are close to each other.
     """
     snapshot, gangs = ledger.snapshot, ledger.fixed.gangs
     several = (key for key in sorted(ledger.touched) if len(snapshot.members[key]) > 1)
     served = (key for key in several if ledger.serves(gangs[key]))
     spread = {key: held for key in served if len(held := _gpus_by_node(ledger, snapshot.members[key])) > 1}
     found = {}
-    # The fabric of a large cluster takes a while to find, and only gangs on several nodes need it.
+    # Computing the fabric of a large cluster takes a while, and only gangs on several nodes need it.
     fabric = ledger.fixed.fabric if spread else None
     if fabric is not None:
         for key, held in spread.items():

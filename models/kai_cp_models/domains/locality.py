@@ -1,7 +1,7 @@
 """Locality: a gang of GPUs goes to the closest place with enough free capacity for all of it.
 
 Places are those of ``kai_cp_topology.scales``: NVLink domains, racks, blocks. Locality is a preference and
-never a reason to wait: where no place has the capacity now, any nodes will do, and few places are better than
+never a reason to wait: if no place has the capacity now, any nodes will do, and few places are better than
 many.
 """
 
@@ -24,12 +24,13 @@ _LAST: Final = np.iinfo(np.int64).max
 _NO_NODES: Final = np.zeros(0, dtype=np.int64)
 
 CLOSE: Final = 20
-"""Score, per scale, of a node of the place that is filled now: above packing, below whether the capacity is
+"""Score, per scale, of a node in the place that is being filled: above packing, below whether the capacity is
 free now."""
 
 
 FilledPlaces = list[tuple[Ints, int]]
-"""Places of several scales: [N] the numbers of the nodes' places, and which of them is meant."""
+"""Places of several scales: [N] the number of each node's place, and the number of the place that is
+meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ class Fabric:
         """Places that may hold all pods, in the order to try: position of the scale, [N] nodes.
 
         The closest scale comes first, then the place of the fullest node that takes all pods, then places
-        with the fewest free GPUs ``within`` (None: everywhere). Pods whose group has others on nodes
-        (``present``) go where these are. ``begun``: the nodes of the gang, if the pods are a part of one:
+        with the fewest free GPUs ``within`` (None: everywhere). If other pods of the group are on nodes
+        (``present``), the pods go there. ``begun``: the nodes of the gang, if the pods are a part of one:
         places there come first, then those with the most free capacity, so that the whole gang uses few
         places. ``gpus``: [N] free milli-GPUs. ``below``: scales from this position on are ignored;
         ``single``: whether one node may be a place.
@@ -180,7 +181,7 @@ class Fabric:
         return found, inside
 
     def closeness(self, filled: FilledPlaces) -> Floats:
-        """[N] scores of the nodes for places that ``filling`` gave."""
+        """[N] scores of the nodes for places from ``filling``."""
         score: Floats = np.zeros(len(self.gpus))
         for place, number in filled:
             score += CLOSE * (place == number)
@@ -188,7 +189,7 @@ class Fabric:
 
 
 def _smallest(ranks: Ints, numbers: Ints, most: int) -> Iterator[int]:
-    """The first ``most`` of ``numbers``, which ascend, by rank, then by number."""
+    """The first ``most`` of ``numbers``, which ascend, ordered by rank, then by number."""
     for _ in range(min(most, len(numbers))):
         first = int(ranks.argmin())
         yield int(numbers[first])
@@ -196,7 +197,7 @@ def _smallest(ranks: Ints, numbers: Ints, most: int) -> Iterator[int]:
 
 
 def fabric_of(snapshot: Snapshot) -> Fabric | None:
-    """The fabric of a snapshot; None when it is unknown which nodes are close to each other."""
+    """The fabric of a snapshot; None if the snapshot does not show which nodes are close to each other."""
     labels = hardware_labels(snapshot)
     gpus = [node.allocatable[GPU] // MILLI for node in snapshot.nodes]
     found = scales(labels, gpus, {topology.name: topology.levels for topology in snapshot.topologies})

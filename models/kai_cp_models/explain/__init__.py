@@ -1,4 +1,4 @@
-"""Why a pod group waits: a message for every group of a cycle (``waiting``), and proofs for one of them."""
+"""Why a pod group waits: a message for every group of a cycle (``waiting``), and proofs for single groups."""
 
 from kai_cp_models.explain.waiting import explain_pod, unscheduled
 

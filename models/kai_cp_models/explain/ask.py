@@ -75,7 +75,7 @@ def _refused(ledger: Ledger, pod: Pod) -> dict[Family, Mask]:
 
 
 def _missing(ledger: Ledger, pod: Pod) -> str:
-    """What does not exist. A rule that refuses every empty node does not count here."""
+    """What the pods need and does not exist. A rule that refuses every empty node does not count here."""
     found = dead_end([rule for rule in ledger.rules if rule.dead_end_reason == "DependencyMissing"], (pod,))
     return "" if found is None else found.message
 

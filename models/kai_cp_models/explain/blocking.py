@@ -36,7 +36,7 @@ a part need not answer."""
 _RANDOM_SEED: Final = 0
 _FEW_CELLS: Final = 12
 _MOST_CELLS: Final = (_FEW_CELLS, 60)
-"""Cells of the parts of a large cluster that are looked at first."""
+"""The most cells in the parts of a large cluster that are examined first."""
 _PATIENCE: Final = 20.0
 """The most wall time per second of counted work."""
 _UNIT_SECONDS: Final = 2.5
@@ -44,15 +44,15 @@ _UNIT_SECONDS: Final = 2.5
 _ROW_SECONDS: Final = 2e-5
 """Seconds for a row: to build it, and again whenever a solve reads it."""
 _SCARCE: Final = "room:gpu"
-"""The resources that are short most often: families of all other resources are first tested together."""
+"""The resource that is short most often; all other resources are first tested together."""
 ALL_SECONDS: Final = 10.0
-"""Counted work for the blocking sets of all groups that are asked about together."""
+"""Counted work for the blocking sets of all groups of one question."""
 
 
 @dataclass
 class Work:
-    """Work that is left, in seconds of a core. It is counted from rows and from the solver's work and never
-    read from a clock, so a busy machine gives the same answer."""
+    """The work left, in seconds of a core. It is counted from rows and from the solver's work and never read
+    from a clock, so a busy machine gives the same answer."""
 
     left: float
 
@@ -66,7 +66,7 @@ class Work:
         solver = solver_for(self.left)
         limits = solver.parameters
         limits.max_deterministic_time = min(_MOST_WORK[model.cells.extent], limits.max_deterministic_time)
-        # Of the linear relaxation of all rows few cells are decided at once; of many it takes too long.
+        # With few cells, the linear relaxation of all rows decides at once; with many, it takes too long.
         limits.linearization_level = 2 if len(model.cells.nodes) <= _FEW_CELLS else 1
         limits.cut_level = 0
         status = run(solver, model.cp)
@@ -91,7 +91,7 @@ class Blocking:
     complete: bool = False
     families: tuple[Family, ...] = ()
     sure: bool = True
-    """Whether the model itself was decided with the work that was left."""
+    """Whether the model itself was decided within the work that was left."""
     solves: int = 0
     seconds: float = 0.0
 
@@ -105,7 +105,7 @@ class Blocking:
 def blocking(question: Question, seconds: float = ALL_SECONDS, *, one_action: bool = False) -> Blocking:
     """The minimal blocking sets of a question, as many as ``seconds`` of counted work allow.
 
-    ``one_action``: one action makes all disturbances.
+    ``one_action``: one action makes all evictions and moves.
     """
     return _Search(_Ladder(question, Work(seconds)), one_action).run()
 
@@ -120,9 +120,8 @@ def blocking_of_all(
 ) -> list[Blocking]:
     """The minimal blocking sets of pod groups.
 
-    The sums are asked about every group before more is asked about any. Groups that the sums refuse come
-    first, then the others. Each has an equal share of the work left for its kind; later groups get what it
-    does not need.
+    Every group is tested by sums before any is examined further. Groups that the sums refuse come first, then
+    the others. Each has an equal share of the work left for its kind; later groups get what it does not need.
     """
     work = Work(seconds)
     sought = [_Sought(situation, group) for group in groups]
@@ -140,8 +139,8 @@ def blocking_of_all(
 
 
 class _Ladder:
-    """Looks at one question, the cheap ones first, each built when first needed: sums refuse, parts of the
-    cluster admit, the whole does both. A small cluster needs only the whole."""
+    """Examines one question by models, the cheap ones first, each built when first needed: sums refuse, parts
+    of the cluster admit, the whole does both. A small cluster needs only the whole."""
 
     def __init__(self, question: Question, work: Work) -> None:
         self.work = work
@@ -163,13 +162,13 @@ class _Ladder:
         return found
 
     def counts(self, i: int, answer: bool) -> bool:
-        """Whether a look's answer holds for the whole."""
+        """Whether a model's answer holds for the whole."""
         look = self.looks[i]
         return look.extent != "part" if answer is False else not look.summed
 
     @cached_property
     def families(self) -> Families:
-        """All families with a row; the first look has all but those of topology and of stateful rules."""
+        """All families with a row; the first model has all but those of topology and of stateful rules."""
         first = self[0]
         found = {*first.literals, *(family for family, _ in first.rules)} if self.whole else {*first.literals}
         return frozenset(found | ({"topology"} if self._question.together else set()))
@@ -186,7 +185,7 @@ class _Sought:
         """Whether sums refuse the group."""
 
     def look(self, work: Work) -> None:
-        """Ask the sums; nothing is known when no work is left."""
+        """Test the sums; nothing is known when no work is left."""
         if work.left > 0:
             ladder = _Ladder(self._question, work)
             self._mixed = _Search(ladder)
@@ -208,7 +207,7 @@ class _Sought:
 
 
 def solver_for(seconds: float) -> cp_model.CpSolver:
-    """A solver whose answers depend on the model alone, for ``seconds`` of counted work at most."""
+    """A solver for at most ``seconds`` of counted work whose answers depend on the model alone."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = _RANDOM_SEED
@@ -233,10 +232,10 @@ class _Search:
     corrections: list[Families] = field(default_factory=list)
     _fits: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
     _blocks: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
-    """By look, sets that are feasible and sets that are infeasible: they decide their subsets and
+    """By model, sets that are feasible and sets that are infeasible: they decide their subsets and
     supersets."""
     _open: set[tuple[int, Families]] = field(default_factory=set)
-    """Sets that a look left undecided; it would do so again."""
+    """Sets that a model left undecided; it would do so again."""
 
     def run(self) -> Blocking:
         began = time.process_time()
@@ -268,7 +267,7 @@ class _Search:
         return self.within(enforced, "whole")
 
     def within(self, enforced: Families, extent: Extent) -> bool | None:
-        """The same, by the cheaper looks and by those of an extent; None when they leave it open."""
+        """The same, by the cheaper models and by those of an extent; None when they leave it open."""
         ladder = self.ladder
         known = self._known(ladder.whole, enforced)
         if known is not None:
@@ -287,7 +286,7 @@ class _Search:
         return False if any(one <= enforced for one in self._blocks[look]) else None
 
     def _asked(self, look: int, enforced: Families) -> bool | None:
-        """The answer of one look; None when the work ended first."""
+        """The answer of one model; None when the work ended first."""
         known = self._known(look, enforced)
         if known is not None or self.ladder.work.left <= 0 or (look, enforced) in self._open:
             return known

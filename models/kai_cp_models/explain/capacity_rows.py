@@ -162,7 +162,8 @@ class CapacityRows:
         self.m.under(row, *families, also=(entered,))
 
     def _whole_pods(self, n: int, nodes: Sequence[int]) -> None:
-        """A pod lies on one node: what each of the equal nodes takes when some kinds of leavers are gone."""
+        """A pod lies on one node: the number of pods that each of the equal nodes takes once some kinds of
+        leavers are gone."""
         for c, item in enumerate(self.m.classes):
             for d, asked in self.m.asked(item):
                 self._floors(n, nodes, d, asked, self.m.x[c][n], families=(self.m.room(d), "fragmentation"))
@@ -202,7 +203,8 @@ class CapacityRows:
             self.m.under(self.m.cp.add((asked * (each + 1) - left) * extra <= sum(others)), *families)
 
     def _share_members(self) -> None:
-        """Which pods are on which shared device, and whether a device is free when all of them are gone."""
+        """Which pods are on which shared device, and whether a device becomes free once all of them are
+        gone."""
         self._members: dict[int, dict[str, list[int]]] = {}
         self._freed: dict[int, dict[str, cp_model.IntVar]] = {}
         index = self.m.cells.leaver_of

@@ -80,10 +80,9 @@ class DeviceRows:
             self.m.under(self.m.cp.add(sum(terms) - sum(gives) <= row.bound), family, also=also)
 
     def _neighbours(self, rule: RuleState, ledger: Ledger) -> Iterator[tuple[list[Linear], Pod, int]]:
-        """How many equal pods are in each cell beside those that the rule knows, a pod of them, and their
-        number: pods that move there, and those that keep the place which this cycle gave them. Others may
-        need them; what they need themselves is left out, which allows more than the rule does.
-        """
+        """How many equal pods are in each cell beside those that the rule knows, an example pod, and their
+        total number: pods that move there, and pods that keep the places that this cycle gave them. Other
+        pods may need these; their own needs are left out, which allows more than the rule does."""
         cells = range(len(self.m.cells.nodes))
         moving: dict[tuple[int, Hashable], list[Pod]] = {}
         for j, leaver in enumerate(self.m.cells.leavers):
@@ -102,7 +101,7 @@ class DeviceRows:
             yield [to.get(n, 0) for n in cells], _needless(pods[0]), len(pods)
 
     def _counted(self, family: Family, rule: RuleState) -> Iterator[tuple[list[Linear], Pod, int]]:
-        """How many equal pods may move to each cell, a pod of them, and their number."""
+        """How many equal pods may move to each cell, an example pod, and their total number."""
         pods: dict[int, list[Pod]] = {}
         for leaver in self.m.cells.leavers if family in _COUNTED else ():
             if leaver.mover is not None and leaver.mover in self.m.to:
@@ -113,7 +112,7 @@ class DeviceRows:
                 yield [to.get(n, 0) for n in range(len(self.m.cells.nodes))], mine[0], len(mine)
 
     def _gives(self, row: Row, index: dict[PodKey, int]) -> list[Linear]:
-        """What leaves in a row; of equal pods that are counted, the row assumes the most favourable ones."""
+        """What leaves in a row; for equal pods that are counted, the row assumes the most favourable ones."""
         by_leaver: dict[int, list[int]] = {}
         for key, coefficient in row.leaving.items():
             if key in index:
@@ -155,5 +154,5 @@ class DeviceRows:
 
 
 def _needless(pod: Pod) -> Pod:
-    """The pod without rules of its own about its neighbours."""
+    """The pod without its own rules about neighbours."""
     return replace(pod, spec=replace(pod.spec, pod_affinity=(), pod_anti_affinity=()))

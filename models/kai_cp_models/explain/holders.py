@@ -1,5 +1,4 @@
-"""What holds capacity that a waiting pod group could have: units, and the families that keep each in
-place."""
+"""What holds capacity that a waiting pod group could use: units, and the families that keep each in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether what is free is enough in sum; where it is not, neither fragmentation nor a rule is the reason."""
+"""Whether the free capacity is enough in sum. If it is not, neither fragmentation nor a rule is the
+reason."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from kai_cp_models.shown import amount, quantity
 
 
 class Short(NamedTuple):
-    """A dimension of which less is free than is asked for, and both amounts."""
+    """A dimension in which less is free than is asked for, and both amounts."""
 
     dimension: int
     asked: int
@@ -55,9 +56,9 @@ class InSum:
         return any(asked > owned[d] for d, asked, _ in self.short(pods))
 
     def words(self, pods: Sequence[Pod]) -> str:
-        """What all pods that must start together need and what is free, where that is less; of what all nodes
-        together lack even if empty, how much.
-        """
+        """What all pods that must start together need and what is free, for each dimension with too little;
+        for a dimension in which all nodes together have too little even if empty, how much they have and
+        lack."""
         names = self._ledger.snapshot.dimensions
         owned = self._ledger.fixed.table.owned
         several = f" for {len(pods)} pods" if len(pods) > 1 else ""

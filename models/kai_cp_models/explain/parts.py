@@ -1,4 +1,4 @@
-"""Coarser looks at a large cluster: a part of its cells, and its sums.
+"""Coarser models of a large cluster: a part of its cells, and its sums.
 
 What fits into a part fits into the whole, and what the sums refuse, the whole refuses. Both cost a fraction
 of the whole.
@@ -99,9 +99,10 @@ def _with_share(ledger: Ledger, leaver: Leaver) -> tuple[int, ...]:
 def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int) -> list[int]:
     """At most ``most`` cells that are likely to serve the ask, in the order of their numbers.
 
-    First come cells where the ask fits once pods have left: those that may leave, those that may leave when
-    one family is relaxed, then all. The others are the cells with most free GPUs, parts of shared ones
-    included, where moved pods find their places. A gang that needs one domain looks for its best domains.
+    Cells where the ask fits once pods have left come first: pods that may leave, then pods that may leave if
+    one family is relaxed, then all pods. The others are the cells with the most free GPUs, parts of shared
+    ones included, where moved pods find their places. A gang that needs one domain gets cells of its best
+    domains.
     """
     item = classes[0]
     first = np.array([nodes[0] for nodes in cells.nodes])

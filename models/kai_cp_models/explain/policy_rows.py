@@ -17,7 +17,7 @@ from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
 
 _PARTS: Final = 5_040
-"""Parts in which pod groups are counted that move in part: any number up to ten divides it."""
+"""Parts in which pod groups that move in part are counted: any number up to ten divides it."""
 
 
 class PolicyRows:
@@ -166,7 +166,8 @@ class PolicyRows:
                 some.append(moves)
             self.m.under(self.m.cp.add(sum(some) <= most), "consolidation")
             return
-        # Of a group of m pods each that moves is the m-th part, so parts of groups are not more than groups.
+        # If a group has m pods, each pod that moves counts as the m-th part of a group, so the sum never
+        # exceeds the number of groups that move.
         shares: list[Linear] = []
         for j, (leaver, moved) in enumerate(zip(self.m.cells.leavers, self.m.moved, strict=True)):
             if moved is None or leaver.placed_now:
@@ -174,7 +175,7 @@ class PolicyRows:
             pods = max(len(groups[self.m.holders[u].group.key]) for u in leaver.holders)
             mine = self.m.consolidated(j)
             if leaver.level is not None:
-                # What may be evicted moves without that limit.
+                # Pods that may be evicted move without that limit.
                 counted = self.m.cp.new_int_var(0, leaver.count, f"consolidated[{j}]")
                 self.m.cp.add(mine <= counted + leaver.count * self.m.permit(leaver.kept))
                 mine = counted

@@ -1,6 +1,6 @@
 """Where a pod group stands in the fair order, what is ahead of it, and the step that puts each there.
 
-The line is that of ``inspect``: as if each group got its next batch at its turn (3.5, 3.6).
+The line is that of ``inspect``: each group gets its next batch at its turn (3.5, 3.6).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """``at`` among ``of`` groups that may be served (None: it is not among them); ``in_queue``: in its own
-    queue."""
+    """``at`` among ``of`` groups that may be served (None: the group is not among them); ``in_queue``: in its
+    own queue."""
 
     at: int | None
     of: int

@@ -1,4 +1,4 @@
-"""What is asked about one waiting pod group: everything that its models share, computed once."""
+"""A question about one waiting pod group: everything that its models share, computed once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Question:
 
     @cached_property
     def who(self) -> Holders:
-        """What competes with the group."""
+        """The pods and units that compete with the group."""
         return Holders(self.situation, self.group, self.batch)
 
     @cached_property

@@ -1,9 +1,9 @@
-"""Least changes of one kind, as the model sees them: candidates for fixes, and a proof that less does not
+"""The least changes of one kind, as the model sees them: candidates for fixes, and a proof that less does not
 help.
 
-It is the model of ``feasibility``, with some of its rules broken at a cost: eviction units that a user stops,
-pods that a user moves. The model is a relaxation of what the next cycle decides, so fewer changes than its
-optimum never help; the engine decides whether a candidate helps.
+This is the model of ``feasibility``, with some of its rules broken at a cost: eviction units that a user
+stops, pods that a user moves. The model is a relaxation of what the next cycle decides, so fewer changes than
+its optimum never help; the engine decides whether a candidate helps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Repair(Feasibility):
         """``bent``: fair shares and the order may change as well, as they do when a pod is stopped."""
         self._kind_of_repair = kind
         self._stopped: dict[int, cp_model.IntVar] = {}
-        """By holder where every unit is modelled by itself, else by leaver."""
+        """Per holder if every unit is modelled by itself, else per leaver."""
         self._shifted: dict[int, cp_model.IntVar] = {}
         super().__init__(Question(situation, group))
         changed = _CHANGES if bent else frozenset[str]()
@@ -84,7 +84,7 @@ class Repair(Feasibility):
     def _may_move(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> cp_model.IntVar | None:
         if self._kind_of_repair != "move" or leaver.placed_now:
             return super()._may_move(i, leaver, lost)
-        # What the next cycle would move in addition counts too, so it moves nothing.
+        # Pods that the next cycle would move in addition count too, so it moves none.
         if leaver.fixed is None or has_devices(self.ledger, leaver.pods[0]):
             return None
         self._shifted[i] = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
@@ -95,7 +95,7 @@ class Repair(Feasibility):
         return moved - self._shifted[j] if j in self._shifted else moved
 
     def candidates(self, deadline: float, most: int) -> Iterator[PodChanges]:
-        """Candidates, the least first; none when even the most changes do not suffice, or when time ended."""
+        """Candidates, the least first; none if even the most changes do not suffice, or if time ended."""
         terms = self._terms()
         self.cp.minimize(sum(cost * var for var, cost, _ in terms))
         for _ in range(most):

@@ -87,7 +87,7 @@ class Situation:
 
     @cached_property
     def units(self) -> tuple[HeldUnit, ...]:
-        """What holds capacity, by pod group and in the order in which units leave."""
+        """The units that hold capacity, by pod group and in the order in which they leave."""
         return tuple(unit for group in self.snapshot.groups for unit in self._units_of(group))
 
     def _units_of(self, group: PodGroup) -> Iterator[HeldUnit]:
@@ -114,7 +114,7 @@ class Situation:
         return gang.at_first.batch or gang.state(_ungated).batch
 
     def kind_of(self, gang: Gang, batch: Batch) -> object:
-        """Equal for batches that are interchangeable where only free capacity matters."""
+        """A key that is equal for batches that are interchangeable where only free capacity matters."""
         return ask_of(self.after, gang, batch).kind.signature
 
     def state(self, key: GroupKey) -> str:
@@ -131,8 +131,8 @@ class Situation:
     def served_before(self, key: GroupKey) -> frozenset[GroupKey]:
         """Pod groups that got a place in this cycle before ``key`` was refused.
 
-        Allocate goes by the order of the turns. Evicting actions serve all they can in the fair order, so
-        what they gave counts as given before.
+        Allocate serves groups by the order of their turns. Evicting actions serve all they can in the fair
+        order, so their places count as given before.
         """
         turns = self.plan.turns
         last = max((i for i, turn in enumerate(turns) if turn == key), default=len(turns))

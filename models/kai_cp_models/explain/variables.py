@@ -35,7 +35,7 @@ _MOST_KINDS: Final = 4
 
 
 def choices(kinds: Iterable[VariableKind]) -> Iterator[frozenset[VariableKind]]:
-    """Every choice of kinds that leave; if there are many kinds, only none and all of them."""
+    """Every choice of kinds that leave; if there are many kinds, only none of them and all of them."""
     known = sorted(set(kinds), key=str)
     sizes = range(len(known) + 1) if len(known) <= _MOST_KINDS else (0, len(known))
     for size in sizes:
@@ -62,7 +62,7 @@ class Variables:
         for family in sorted(question.given & TAKEN_AS_GIVEN):
             self.cp.add_bool_or([~self.literal(family)])
         self.one_action = self.cp.new_bool_var("one action")
-        """All disturbances are made by one action, as in a cycle (0.2): consolidation only moves, reclaim
+        """One action makes all evictions and moves, as in a cycle (0.2): consolidation only moves, reclaim
         takes from other queues, preempt from the group's own."""
         self._acting = {name: self.cp.new_bool_var(f"acts: {name}") for name in EVICTION_ACTIONS}
         self.cp.add(sum(self._acting.values()) <= 1).only_enforce_if(self.one_action)
@@ -117,7 +117,7 @@ class Variables:
             self._acted(i, leaver)
 
     def _acted(self, i: int, leaver: Leaver) -> None:
-        """One action makes all disturbances; places of this cycle may change."""
+        """One action makes all evictions and moves; places of this cycle may change."""
         if leaver.placed_now and leaver.kept == _SERVED:
             return
         taking = self._acting["preempt" if leaver.own else "reclaim"]
@@ -238,6 +238,6 @@ class Variables:
         return 0 if moved is None else moved
 
     def kind(self, i: int) -> VariableKind:
-        """On which terms a leaver may leave."""
+        """The terms on which a leaver may leave."""
         leaver = self.cells.leavers[i]
         return leaver.kept, leaver.fixed, leaver.level

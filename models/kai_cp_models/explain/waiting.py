@@ -46,17 +46,17 @@ _OF_CAPACITY: Final = frozenset(
     }
 )
 _OF_THE_PLAN: Final = _BY_BOUNDS | _OF_CAPACITY
-"""What later actions may change, so that the finished plan is asked. All else stays as it was said."""
+"""Reasons that later actions may change, so the finished plan is asked. All other reasons stay as
+recorded."""
 _WITHOUT_NUMBERS: Final = frozenset({"NoVictims", "NotPossible", "NoRoomInSum"})
-"""Of certificates about all that may leave: their words do not say what is asked for and free."""
+"""Certificates about everything that may leave: their words do not say what is asked for and what is free."""
 _FITS_ALONE: Final = "one pod fits, but not all that must start together"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
 def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unscheduled, ...]:
-    """One entry for every pod group with pending pods that got no place in this cycle; of the refusals, those
-    for an unconditional reason are proved, and those of ``proofs``.
-    """
+    """One entry for every pod group with pending pods that got no place in this cycle. Refusals for an
+    unconditional reason are proved, and so are those of ``proofs``."""
     found: list[Unscheduled] = []
     said: dict[tuple[int, object, bool], Unscheduled | None] = {}
     reasons, gated = _Reasons(cycle), _gated(cycle)
@@ -70,7 +70,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
             continue
         if key in touched and cycle.ledger.served(cycle.ledger.fixed.gangs[key]):
             continue
-        # A back-off and a maximum run time are of the group alone, and so is what quotas lend.
+        # A back-off and a maximum run time concern the group alone, and so does what quotas lend.
         own = group.backed_off or (timed and why is None) or (lends and not group.preemptible)
         alone = own or key in touched
         kind = id(why), key if alone else alike.get(key), key in proofs
@@ -78,7 +78,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
             try:
                 said[kind] = reasons.row(key, why, proved=kind[-1])
             except Exception as problem:
-                # A defect costs the groups that it concerns their words, and no group its place.
+                # A defect costs only the words of the groups that it concerns, and no group its place.
                 logger.exception("why pod group %s waits is not known: report this defect", key)
                 words = f"why it waits is not known: {type(problem).__name__}: {problem}"
                 said[kind] = Unscheduled(key, "InternalError", words, False)
@@ -98,7 +98,7 @@ class _Reasons:
     def row(self, key: GroupKey, why: Refusal | None, *, proved: bool) -> Unscheduled | None:
         """The entry of a group; None where no pod of it waits.
 
-        ``why``: its refusal, if it was looked at. What that says of proofs does not count.
+        ``why``: its refusal, if an action looked at it. What the refusal says of proofs does not count.
         """
         ledger = self._ledger
         gang, touched = ledger.fixed.gangs[key], key in ledger.touched
@@ -112,7 +112,7 @@ class _Reasons:
             return None
         given = touched and any(pod.key in ledger.held for pod in gang.pods)
         nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
-        # An action's words on the next increment are about a cycle in which the batch has its place.
+        # The action's words on the next increment belong to a cycle in which the batch already has its place.
         if nominated or (why is None and given and not unknown):
             why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle")
         if why is None and not unknown:
@@ -123,9 +123,9 @@ class _Reasons:
         if reason in _OF_THE_PLAN:
             reason, message = self._in_the_end(gang, pending, why, proved=proved)
         elif reason in DELAYS:
-            # That it may never start is reported before the delay is over.
+            # A group that may never start is reported as such before its delay is over.
             reason, message = _never(ledger, pending) or (reason, message)
-        # What the cycle has evicted is missing in this plan only.
+        # Pods that the cycle has evicted are missing in this plan only.
         unconditional = reason in UNCONDITIONAL and not touched
         return Unscheduled(key, reason, message, proved or unconditional, why.details)
 
@@ -140,14 +140,15 @@ class _Reasons:
             return lacking.reason, lacking.message + evicts
         batch = state.batch
         assert batch is not None
-        # What quotas lend is for those who take what is free; they wait for capacity and not for the quota.
+        # Quotas lend only to pods that take free capacity; these groups wait for capacity and not for the
+        # quota.
         least = ledger.fixed.shapes.of(batch).optimistic
         if over := ledger.over_quota(group, batch.all_pods, least):
             return over
         reason, message, pod = why.reason, why.message, why.pod
         if reason == "OverFairShare" and (owed := self._owed_nothing(group, batch)) is not None:
             return reason, owed
-        # The plan changed what its queue holds; a proof needed no search.
+        # The plan changed what its queue holds, so the proof needs no search.
         if reason in _BY_BOUNDS or (reason == "NotDecidedInTime" and proved):
             reason, pod = "NodeFragmented", pending[0]
         if pod is not None:
@@ -167,9 +168,9 @@ class _Reasons:
     def _of_pod(
         self, gang: Gang, batch: Batch, pending: Sequence[Pod], refused: Pod, reason: str
     ) -> tuple[str, str]:
-        """Reason and message of a group for which no node was found for a pod: its own, or one of a group
-        that asks for less. Equal batches wait for one reason; with a topology constraint also what they may
-        take matters."""
+        """Reason and message of a group if no node was found for one of its pods, or for a pod of a group
+        that asks for less. Equal batches wait for one reason; with a topology constraint, what they may take
+        matters too."""
         ledger, group, single = self._ledger, gang.group, len(pending) == 1
         own = refused if refused.group == group.key else pending[0]
         lost = (pod for pod in gang.pods if group.key in ledger.touched and not ledger.stays(pod))
@@ -200,7 +201,8 @@ class _Reasons:
             reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
         elif reason == "NodeFragmented" and self._in_sum.short(together):
             reason, words = "NoRoomInSum", self._in_sum.words(together)
-            # Where a pod finds no node although there is enough for it in sum, the sum of all is told first.
+            # If a pod finds no node although there is enough for it in sum, the sum of all pods is reported
+            # first.
             told = _FITS_ALONE in message or self._in_sum.short((own,))
             message = message.replace(_FITS_ALONE, words) if told else f"{words}; {message}"
         elif reason == "TopologyFragmented" and self._beyond_topology(gang.group, batch):
@@ -208,7 +210,8 @@ class _Reasons:
         return reason, message
 
     def _fits(self, gang: Gang, batch: Batch) -> bool:
-        """Whether what the cycle leaves free takes the whole batch, as where no action offers it."""
+        """Whether the capacity that the cycle leaves free takes the whole batch, for example if no action
+        offers it."""
         self._ledger.mark()
         try:
             return Placer(gang, pipeline_only=True).place(self._ledger, batch) is None
@@ -220,9 +223,8 @@ class _Reasons:
         return "reclaim" in self._cycle.snapshot.policy.actions and not _has_lower(self._ledger, group)
 
     def _owed_nothing(self, group: PodGroup, batch: Batch) -> str | None:
-        """Why its queue may not reclaim for the batch (4.4); None where it may, and where reclaim could not
-        help anyway: no other queue runs anything, or the nodes that accept the pods are too small together.
-        """
+        """Why its queue may not reclaim for the batch (4.4). None if it may, or if reclaim could not help
+        anyway: no other queue runs anything, or the nodes that accept the pods are too small together."""
         book, queues = self._ledger.book, self._ledger.fixed.running.units["queue"]
         if (queues == book.index(group.queue)).all() or self._in_sum.beyond(batch.all_pods):
             return None
@@ -239,7 +241,7 @@ class _Reasons:
 
 
 def _outside_subgroups(pods: Sequence[Pod]) -> str:
-    """What the labels of pods say that belong to no subgroup of their pod group."""
+    """A note on pods whose labels name no subgroup of their pod group."""
     names = sorted({pod.subgroup for pod in pods if pod.subgroup})
     unnamed = sum(not pod.subgroup for pod in pods)
     parts = [f"pods name subgroups that the pod group lacks: {', '.join(names)}"] if names else []
@@ -273,7 +275,7 @@ def _never(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
 
 
 def _beyond_nodes(ledger: Ledger, pod: Pod) -> list[str]:
-    """What the pod needs that no node which accepts it has, even if empty."""
+    """What the pod needs that no node accepting it has, even if empty."""
     table, names = ledger.fixed.table, ledger.snapshot.dimensions
     nodes = table.accepting(pod)
     if not nodes.any():
@@ -297,13 +299,13 @@ def _has_lower(ledger: Ledger, group: PodGroup) -> bool:
 
 
 def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
-    """(reason token, message) if one stateful rule alone is in the way."""
+    """(reason token, message) if a single stateful rule is in the way."""
     found = (rule.alone(pods, ledger.fixed.table.accepting) for rule in ledger.rules)
     return next((one for one in found if one is not None), None)
 
 
 def _may_take(ledger: Ledger, group: PodGroup, pods: Sequence[Pod]) -> bool:
-    """Whether running work of its own queue, or of another, might leave for these pods (4.1, 4.4)."""
+    """Whether running work of the group's own queue, or of another, might leave for these pods (4.1, 4.4)."""
     book = ledger.book
     if _has_lower(ledger, group):
         return True
@@ -317,7 +319,7 @@ def _may_take(ledger: Ledger, group: PodGroup, pods: Sequence[Pod]) -> bool:
 
 
 def _in_topology(ledger: Ledger, pod: Pod, mask: Mask) -> Mask:
-    """[N] those of the nodes that the topology constraints above the pod allow at all."""
+    """[N] those of the nodes that the topology constraints above the pod allow."""
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
     scopes = () if group is None else group.root.scopes_of(pod.subgroup or "default")
     for scope in scopes:
@@ -326,8 +328,8 @@ def _in_topology(ledger: Ledger, pod: Pod, mask: Mask) -> Mask:
 
 
 def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
-    """(reason token, message) if every node with room charges a share by memory more than its queue may
-    hold (2.3): on the node that charges the least."""
+    """(reason token, message) if every node with enough capacity charges a share by memory more than its
+    queue may hold (2.3). The message uses the node that charges the least."""
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
     nodes = np.flatnonzero(ledger.fits(pod, now=False)).tolist()
     if group is None or not nodes or pod.spec.gpu.kind is not GpuKind.MEMORY:
@@ -353,8 +355,8 @@ def _gated(cycle: Cycle) -> dict[GroupKey, int]:
 
 
 def explain_pod(ledger: Ledger, pod: Pod, *, one_of: int = 1) -> str:
-    """Why no node takes the pod in the ledger's state: static refusals by count, then the missing
-    capacity. ``one_of``: the number of pods that must start together; its needs are not theirs."""
+    """Why no node takes the pod in the ledger's state: static refusals by count, then the missing capacity.
+    ``one_of``: how many pods must start together; the needs named are those of one pod."""
     parts = refusing(ledger.fixed.table, pod)
     for rule in ledger.rules:
         if rule.concerns(pod) and (words := rule.refusals(pod)):
@@ -395,7 +397,7 @@ def _room(ledger: Ledger, pod: Pod, needs: str) -> list[str]:
         return short
     whole_gpus = [MILLI * gpu.devices if d == GPU and gpu.shares else n for d, n in enumerate(wanted)]
     if (free >= whole_gpus).all(axis=1).any():
-        return []  # The rule that refuses such a node has said so.
+        return []  # The rule that refuses such a node has named it already.
     parts = [quantity(*pair) for pair in zip(ledger.snapshot.dimensions, wanted, strict=True) if pair[1]]
     together = ", ".join([*parts, *([share(gpu)] if gpu.shares else [])])
     return [f"no node has {together} free at once"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def hardware(snapshot: Snapshot) -> Iterator[NodeFacts]:
-    """The GPUs of every node, with those that no pod and no claim holds, in the order of the nodes."""
+    """The GPUs of every node, and those that no pod and no claim holds, in the order of the nodes."""
     dra = gpus_by_node(snapshot) if any(node.dra_gpus for node in snapshot.nodes) else {}
     held = _held_devices(snapshot) if dra else frozenset()
     for node, free in zip(snapshot.nodes, idle_gpus(snapshot), strict=True):
@@ -77,7 +77,7 @@ def mig_advice(snapshot: Snapshot) -> MigReport | None:
 
 
 def greedy_plan(snapshot: Snapshot, settings: Settings) -> Plan:
-    """The plan of allocate's greedy pass alone: no solving, no evictions, no check."""
+    """The plan of allocate's greedy pass alone: no solver, no evictions, no check."""
     from kai_cp_models.actions.allocate import allocate
 
     cycle = begun(snapshot, settings)
@@ -89,8 +89,7 @@ def greedy_plan(snapshot: Snapshot, settings: Settings) -> Plan:
 def faults(snapshot: Snapshot, plan: Plan, settings: Settings) -> list[Violation]:
     """Every rule that a plan made with ``settings`` breaks.
 
-    The result of ``check.audit`` for the snapshot as a cycle with these settings sees it: with aging and
-    run times.
+    This is ``check.audit`` for the snapshot as a cycle with these settings sees it: with aging and run times.
     """
     from kai_cp_models.reservations.prepare import prepare
 

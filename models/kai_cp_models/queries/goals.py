@@ -21,7 +21,8 @@ from kai_cp_models.units import Batch
 
 @dataclass(frozen=True, slots=True)
 class GoalValue:
-    """A plan's value of one entry of ``objective.goals``: compared from the left, less is better."""
+    """A plan's value for one entry of ``objective.goals``. Values are compared in their order; less is
+    better."""
 
     goal: str
     value: Values
@@ -32,10 +33,10 @@ def goal_values(
 ) -> list[GoalValue]:
     """The values of ``objective.goals`` in their order, for all actions of the plan together.
 
-    The units that could be lost are ranked as they stand when allocate has ended as in ``after``, which is
-    the plan itself if None. Of a pod group that loses some pods, as many count as lost, but those that policy
-    takes first (5.4), whichever it really loses. Compare two plans in this way, with the same ``after``, only
-    where they admit the same pods; admission comes before all goals.
+    Units that could be lost are ranked as they stand when allocate has ended as in ``after`` (by default the
+    plan itself). If a pod group loses some pods, that number of pods counts as lost, in the order in which
+    policy takes them (5.4), whichever pods it really loses. Two plans can be compared in this way, with the
+    same ``after``, only if they admit the same pods, because admission comes before all goals.
     """
     evicted = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
@@ -57,7 +58,7 @@ def goal_values(
 
 
 def _lost(ranked: Collection[EvictionUnit], pods: Counter[GroupKey | None]) -> list[bool]:
-    """Whether each unit is lost, when each group loses the number of ``pods`` given."""
+    """Whether each unit is lost if each group loses its number of ``pods``."""
     left = Counter(pods)
     found: list[bool] = []
     for item in ranked:

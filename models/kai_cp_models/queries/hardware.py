@@ -1,4 +1,4 @@
-"""What nodes have besides capacity, as far as it matters to a pod group: devices and NUMA zones."""
+"""What nodes have besides capacity, as far as a pod group can tell: devices and NUMA zones."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kai_cp_models.snapshot import PodGroup
 def hardware_of(situation: Situation, group: PodGroup) -> list[Hashable]:
     """[N] a key for each node: equal where the pods of a group cannot tell devices and zones apart.
 
-    Of a device count what requests of the group's claims, and device classes that provide extended
-    resources, find in it; names and serial numbers do not.
+    Only the properties of a device count that requests of the group's claims, or device classes that provide
+    extended resources, ask for; names and serial numbers do not.
     """
     snapshot = situation.snapshot
     zones: dict[str, Hashable] = {}
@@ -39,7 +39,7 @@ def hardware_of(situation: Situation, group: PodGroup) -> list[Hashable]:
 def _asked(
     situation: Situation, catalog: Catalog, pods: Sequence[Pod]
 ) -> tuple[list[Wanted], list[Constraint]]:
-    """What claims of pods, and extended resources, may ask for; and what must agree among devices."""
+    """What the claims of the pods and extended resources may ask for, and what must agree among devices."""
     names = ((pod.key.namespace, ref.claim) for pod in pods for ref in refs_of(situation.snapshot, pod))
     claims = [catalog.claims[key] for key in names if key in catalog.claims]
     wanted = [one for claim in claims for ways in claim.requests for one in ways]
@@ -49,7 +49,7 @@ def _asked(
 
 
 def _seen(device: Device, constraints: Sequence[Constraint]) -> Hashable:
-    """What distinguishes a device from others, besides the requests that it serves."""
+    """What distinguishes a device from others, apart from the requests that it serves."""
     attributes = dict(device.view.attributes)
     told = tuple(attributes.get(one.attribute) for one in constraints)
     amounts = sorted((counter.counter, amount) for counter, amount in device.consumes)

@@ -1,4 +1,4 @@
-"""What moves would free (docs/defragmentation.md): a user's question and the frontier that answers it."""
+"""What moves would free (docs/defragmentation.md): a user's question, and the frontier that answers it."""
 
 from kai_cp_models.defrag.frontier import Frontier, Point, frontier
 from kai_cp_models.defrag.problem import DefragQuestion

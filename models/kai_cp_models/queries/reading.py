@@ -11,7 +11,7 @@ from kai_cp_models.snapshot import Snapshot
 
 
 def completed(snapshot: Snapshot, judging: Judging) -> Snapshot:
-    """The snapshot with what its API objects mean for all others.
+    """The snapshot with the effects of its API objects on one another.
 
     Claims count as GPUs in queues, devices that DRA serves count in their nodes, and objects that no rule can
     use are skipped. ``judging``: what selectors may cost, and whether they are evaluated at all.
@@ -20,5 +20,5 @@ def completed(snapshot: Snapshot, judging: Judging) -> Snapshot:
 
 
 def claims_wait(snapshot: Snapshot) -> bool:
-    """Whether claims wait for a later cycle, because selectors took all that this one spends on them."""
+    """Whether claims wait for a later cycle because selectors used up the steps of this one."""
     return enrich.claims_wait(snapshot)

@@ -55,7 +55,7 @@ def queue_shares(snapshot: Snapshot) -> Mapping[str, QueueShares]:
 def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey] = ()) -> Iterator[GroupKey]:
     """The waiting pod groups that allocate would look at, in the fair order of the snapshot (3.5, 3.6).
 
-    Those of ``served`` are charged to their queue before the next is popped.
+    Groups of ``served`` are charged to their queue before the next group is popped.
     """
     from kai_cp_models.actions.asking import line_of, waiting_groups
 
@@ -71,9 +71,8 @@ def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey
 
 
 def waiting_line(snapshot: Snapshot) -> list[Waiter]:
-    """All groups that wait, in the fair order that holds if each is served in turn; those that cannot be
-    served come last.
-    """
+    """All waiting groups in the fair order that holds if each is served in turn; groups that cannot be served
+    come last."""
     ledger = Ledger.of(snapshot)
     book, gangs, shapes = ledger.book, ledger.fixed.gangs, ledger.fixed.shapes
     found: dict[GroupKey, Waiter] = {}
@@ -121,7 +120,8 @@ def whole_gpus(pods: Iterable[Pod]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OwedGroups:
-    """What next batches need of pod groups that wait for a reason that more of the cluster would remove."""
+    """What the next batches need of those pod groups that wait for a reason which more capacity would
+    remove."""
 
     plan: Plan
     paths: Mapping[str, tuple[str, ...]]
@@ -130,7 +130,7 @@ class OwedGroups:
 
     @staticmethod
     def of(snapshot: Snapshot, plan: Plan) -> OwedGroups:
-        """The pod groups of a plan; what got a place in it is not needed any more."""
+        """The waiting pod groups of a plan, without what the plan gives a place."""
         found: dict[GroupKey, tuple[str, Shares]] = {}
         placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
 
@@ -150,8 +150,9 @@ class OwedGroups:
     def by_queue(self, lender: str = "") -> dict[str, list[GroupKey]]:
         """By leaf queue: pod groups whose next batch is within the fair share after the plan.
 
-        That is the fair share of the queue and of every queue above it, in CPU, memory and GPUs. With a
-        ``lender`` only queues below the lowest common ancestor count, which divides what it has.
+        This compares the fair shares of the queue and of every queue above it, in CPU, memory and GPUs. With
+        a ``lender``, only queues below the lowest common ancestor count, because that ancestor divides its
+        share between them.
         """
         found: dict[str, list[GroupKey]] = {}
         above = self.paths.get(lender, ())

@@ -1,7 +1,7 @@
 """Why a pod group waits: which rules block it, and which least changes could help.
 
-A ``Situation`` is a decided cycle; ``blocking_of_all`` proves what blocks pod groups of it; families of rules
-are named as in the documents. Every other function here answers one question about a situation.
+A ``Situation`` is a decided cycle; ``blocking_of_all`` proves what blocks its pod groups; families of rules
+have the same names as in the documents. Every other function here answers one question about a situation.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def question_of(situation: Situation, group: PodGroup) -> object:
 
 
 def asked_classes(situation: Situation, group: PodGroup) -> list[AskClass]:
-    """The next batch of a pod group, class by class, with the nodes that static rules refuse each."""
+    """The next batch of a pod group, class by class, each with the nodes that static rules refuse."""
     return classes_of(situation.after, situation.gang(group.key), situation.batch(group.key))
 
 
 def lasting(situation: Situation, group: PodGroup, sets: Iterable[Families]) -> list[Families]:
     """The blocking sets that stay whatever other pods do.
 
-    They have no rule about pods that run, and none by which a waiting pod may open a node to the group.
+    They contain no rule about running pods, and no rule by which a waiting pod may open a node to the group.
     """
     snapshot, classes = situation.snapshot, asked_classes(situation, group)
     others = [g.key for g in snapshot.waiting_groups if g.key != group.key]
@@ -131,9 +131,8 @@ def refused_nodes(situation: Situation, item: AskClass) -> list[str]:
 
 
 def refused_by_others(situation: Situation, item: AskClass, families: Families) -> tuple[Mask, list[str]]:
-    """[N] nodes that stateful rules of these families refuse a class of pods beside what is there when the
-    plan is carried out, and why, in words.
-    """
+    """[N] nodes that stateful rules of these families refuse a class of pods once the plan is carried out,
+    and why, in words."""
     ledger = situation.after
     refused = np.zeros(len(ledger.idle), dtype=np.bool_)
     words: list[str] = []
@@ -146,9 +145,8 @@ def refused_by_others(situation: Situation, item: AskClass, families: Families) 
 
 
 def free_after(situation: Situation) -> Ints:
-    """[N, D] what is idle or releasing on every node when the plan is carried out; negative where more is
-    held than the node has.
-    """
+    """[N, D] what is idle or releasing on every node once the plan is carried out; negative where pods hold
+    more than the node has."""
     found: Ints = situation.after.free
     return found
 
@@ -186,9 +184,9 @@ class BoundShortage:
 def shortages(
     situation: Situation, group: PodGroup, field: Literal["limit", "quota"], *, of_all: bool = False
 ) -> Iterator[BoundShortage]:
-    """Bounds on the path of a pod group's queue that its batch and what is held exceed together (3.7).
+    """Bounds on the path of a pod group's queue that its batch and the pods there exceed together (3.7).
 
-    ``of_all``: that everything exceeds which is held or waits below the queue.
+    ``of_all``: bounds that all held and waiting pods below the queue exceed together.
     """
     book, batch = situation.after.book, situation.batch(group.key)
     size = amounts.optimistic_batch(situation.snapshot, batch.all_pods if batch else ())
@@ -205,8 +203,7 @@ def shortages(
 
 def within_limits(situation: Situation, group: PodGroup) -> Callable[[Iterable[Pod]], bool]:
     """Whether the batch of a pod group may be within the limits of its queues (3.7) once given pods have left
-    and it has evicted what it might, while all other pods keep what they hold after the cycle.
-    """
+    and the group has evicted what it might, if all other pods keep what they hold after the cycle."""
     snapshot, book = situation.snapshot, situation.after.book
     short = [
         (one.queue, one.resource, one.needed - int(book.limit[book.index(one.queue)][one.resource]))
@@ -214,7 +211,8 @@ def within_limits(situation: Situation, group: PodGroup) -> Callable[[Iterable[P
     ]
 
     def evictable(pod: Pod) -> bool:
-        """Whether preempt or reclaim could evict it for the pod group, for all that these look at first."""
+        """Whether preempt or reclaim could evict it for the pod group, judged by the first tests of these
+        actions."""
         held = snapshot.group_by_key[pod.group] if pod.group is not None else None
         if held is None or not held.preemptible:
             return False
@@ -241,7 +239,7 @@ def within_limits(situation: Situation, group: PodGroup) -> Callable[[Iterable[P
 
 
 def wanted_below(situation: Situation, queue: str) -> amounts.Amounts:
-    """What a queue holds and all pods that wait below it ask for: milli-CPUs, bytes, milli-GPUs."""
+    """What a queue holds plus what all waiting pods below it ask for: milli-CPUs, bytes, milli-GPUs."""
     book, snapshot = situation.before.book, situation.snapshot
     cpu, memory, gpu = book.held[book.index(queue)]
     found = int(cpu), int(memory), int(gpu)
@@ -253,9 +251,8 @@ def wanted_below(situation: Situation, queue: str) -> amounts.Amounts:
 
 
 def charge_steps(situation: Situation, groups: Iterable[PodGroup]) -> amounts.Amounts:
-    """What every charge of a pod, and of the next batch of each of the groups, is a multiple of: milli-CPUs,
-    bytes, milli-GPUs.
-    """
+    """The largest steps that divide every charge of a pod, and of the next batch of each group: milli-CPUs,
+    bytes, milli-GPUs."""
     snapshot = situation.snapshot
     found = amounts.NOTHING
     for group in groups:
@@ -270,7 +267,8 @@ def charge_steps(situation: Situation, groups: Iterable[PodGroup]) -> amounts.Am
 
 
 def protected_until(snapshot: Snapshot, queue: str) -> Iterator[tuple[float, GroupKey]]:
-    """Running pod groups that a minimum runtime protects from ``queue`` now, each with its end."""
+    """Running pod groups that a minimum runtime protects from ``queue`` now, with the end of the
+    protection."""
     seconds: dict[str, float] = {}
     for other in snapshot.groups:
         start = began(snapshot, other)
@@ -305,7 +303,7 @@ def changes(
     whether one helps.
 
     ``bent``: fair shares and the order may change with it. ``deadline``: of ``time.monotonic()``; ``most``:
-    candidates at most.
+    the most candidates.
     """
     return Repair(situation, group, kind, bent=bent).candidates(deadline, most)
 
@@ -321,7 +319,7 @@ def eviction_units(situation: Situation, key: GroupKey) -> list[tuple[Pod, ...]]
 
 
 def moves_fit(situation: Situation, pods: Sequence[Pod], nodes: Sequence[int]) -> bool:
-    """Whether every pod has room on its new node once all of them have left the old one."""
+    """Whether every pod fits on its new node once all of them have left the old one."""
     ledger = _once_left(situation, pods)
     for pod, node in zip(pods, nodes, strict=True):
         if not ledger.fits_on(pod, node, now=False):
