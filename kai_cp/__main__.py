@@ -8,7 +8,7 @@ from typing import Final
 from kai_cp.starting import started
 
 _SOLVE: Final = "solve"
-"""The worker imports the engine, while this process imports what parses the options and shows the answer."""
+"""The worker imports the engine while this process imports the parser of options and the output."""
 
 
 def main() -> None:

@@ -59,7 +59,8 @@ def recorded(file: Path | str | IO[bytes]) -> bytes:
 
 
 def cut_during(stages: Iterable[Stage], kind: StageKind = CUT) -> str | None:
-    """What the deadline has cut short, or else the ``kind`` of end, of a cycle's stages; None: nothing."""
+    """The actions whose stages the deadline cut short, or which ended in another ``kind`` of way; None: no
+    action."""
     return " and ".join(dict.fromkeys(stage.action for stage in stages if stage.kind == kind)) or None
 
 
@@ -185,7 +186,7 @@ def _locality(group: GroupKey, found: Locality) -> dict[str, Any]:
 
 
 class Asks:
-    """What the waiting pod groups of a snapshot ask for; each is looked at once.
+    """What the waiting pod groups of a snapshot ask for; each group is computed once.
 
     ``positions``: the place in the fair order (3.5), from 1, of every pod group that waits; 0: not considered
     at all. None: it is computed.
@@ -197,7 +198,7 @@ class Asks:
         self.positions = _positions(snapshot) if positions is None else positions
 
     def of(self, key: GroupKey) -> Mapping[str, Any]:
-        """What a group asks for, for how long it has, and its place in the fair order."""
+        """What a group asks for, how long it has waited, and its place in the fair order."""
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._look(key)
@@ -226,7 +227,7 @@ def _positions(snapshot: Snapshot) -> Mapping[GroupKey, int]:
 
 
 def gpus_of(snapshot: Snapshot, pod: Pod) -> float:
-    """GPUs that a pod asks for; of a share that part of one."""
+    """GPUs that a pod asks for; for a share, the part of one."""
     from kai_cp_models.queries.shares import gpus_asked
 
     return gpus_asked(snapshot, (pod,))
@@ -268,7 +269,7 @@ def _shares(shares: Shares) -> dict[str, float | int | None]:
 
 
 def from_json(document: Any) -> Plan:
-    """The plan of a document; raises ``BadDecisions``. What is not in the document keeps its default."""
+    """The plan of a document; raises ``BadDecisions``. Fields that the document lacks keep their defaults."""
     if not isinstance(document, dict):
         raise BadDecisions(f"this is not {SCHEMA}: it is not a JSON object")
     if "rawObjects" in document:

@@ -4,4 +4,5 @@ from __future__ import annotations
 
 
 class Unavailable(Exception):
-    """Something outside is missing (a cluster, a file of a suite); the text says what, and what to do."""
+    """Something outside is missing (a cluster, a file of a suite); the text says what is missing and what to
+    do."""

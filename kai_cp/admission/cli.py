@@ -94,7 +94,7 @@ def _refusal(verdict: Mapping[str, Any]) -> str:
 
 
 def _request(document: Mapping[str, Any], gpu_sharing: bool) -> AdmissionRequest:
-    """The request of one document. Raises ``Malformed``."""
+    """The request that one document stands for. Raises ``Malformed``."""
     settings: dict[str, Any] = {"gpuSharing": gpu_sharing}
     if document.get("kind") == "AdmissionReview":
         asked = object_at(document, "request")

@@ -28,7 +28,7 @@ def review(request: AdmissionRequest) -> Verdict:
         warnings = _check(request, spec)
     except Refused as problem:
         if request.operation == "UPDATE" and request.old is not None and request.old.get("spec") == spec:
-            # The spec was stored like this, perhaps before admission ran; labels and finalizers may still
+            # The spec was stored in this form, perhaps before admission ran; labels and finalizers may still
             # change.
             return Verdict(allowed=True, warnings=(*problem.warnings, str(problem)))
         raise

@@ -43,7 +43,8 @@ def _ours(request: AdmissionRequest) -> bool:
 
 
 def _judged_before(request: AdmissionRequest) -> bool:
-    """Whether no judged field changes, so that an invalid stored pod can still be labelled and deleted."""
+    """Whether no field that is judged has changed, so that an invalid stored pod can still be labelled and
+    deleted."""
     if object_at(request.object, "metadata").get("deletionTimestamp"):
         return True
     return request.old is not None and _judged(request.old) == _judged(request.object)
@@ -83,7 +84,8 @@ def mutated(request: AdmissionRequest) -> dict[str, Any]:
 
 
 def _own(pod: Json) -> dict[str, Any]:
-    """The pod with parts of its own where admission changes it: all of a large one takes seconds to copy."""
+    """The pod with its own copies of the parts that admission changes; copying all of a large pod takes
+    seconds."""
     meta, spec = dict(object_at(pod, "metadata")), dict(object_at(pod, "spec"))
     if meta.get("annotations"):
         meta["annotations"] = dict(sharing.annotations_of(pod))
@@ -137,7 +139,7 @@ def _refuse_devices(container: Json) -> None:
 
 
 def _warnings(request: AdmissionRequest, pod: Json) -> tuple[str, ...]:
-    """Warnings about what is allowed but will not work: a runtime class that the cluster does not have."""
+    """Warnings about what is allowed but does not work: a runtime class that the cluster does not have."""
     name = text_at(object_at(pod, "spec"), "runtimeClassName", "spec")
     known = request.runtime_classes
     if known is None or not name or name in known or not sharing.wants_fraction(pod):

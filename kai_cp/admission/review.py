@@ -42,5 +42,5 @@ def judged(kind: str, judge: Callable[[AdmissionRequest], Verdict], request: Adm
 
 
 def _short(text: str) -> str:
-    """A text that quotes what a user wrote, which may be megabytes."""
+    """A shortened text: it quotes what a user wrote, which may be megabytes long."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

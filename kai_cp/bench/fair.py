@@ -16,7 +16,7 @@ def first_difference(
 ) -> AdmissionDifference | None:
     """The first difference between two sets of admitted pod groups, in the fair order; None if there is none.
 
-    Pod groups are popped as the queues stand in the snapshot (3.5, 3.6). What both answers admit is
+    Pod groups are popped as the queues stand in the snapshot (3.5, 3.6). A group that both answers admit is
     charged to its queue before the next is popped, so up to the difference the order is that of both.
     """
     for turn, key in enumerate(fair_line(snapshot, settings, here), start=1):

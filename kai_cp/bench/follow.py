@@ -14,8 +14,7 @@ from kai_cp_models.pods import PodKey
 
 def following(raw: Mapping[str, Any], plan: Plan, gone: Collection[PodKey], now: float) -> dict[str, Any]:
     """The raw snapshot after ``plan``, carried out at ``now``: bound pods run, evicted pods wait again, and
-    ``gone`` pods have ended. What that changes has a new version, as the API server gives it.
-    """
+    ``gone`` pods have ended. Changed objects have a new version, as on the API server."""
     draft, known = Draft(raw, now), {id(item) for item in _objects(raw)}
     carry_out(draft, plan)
     end_pods(draft, {str(key) for key in gone})

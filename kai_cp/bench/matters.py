@@ -1,9 +1,10 @@
-"""Small clusters on which a default scheduler leaves pods waiting: can the engine do better, or prove not?
+"""Small clusters on which a default scheduler leaves pods waiting: can the engine do better, or prove that
+nothing is better?
 
 The setting is that of "Priority Matters" (arXiv 2511.08373): pods request CPU and memory and have priorities,
 and a scheduler that spreads them in their order of arrival (least allocated node first) fails to place some.
-The engine then gets this cluster, may move running pods and preempt lower priorities, and shall place more
-pods of the highest priorities.
+The engine then gets this cluster. It may move running pods and preempt lower priorities, and should place
+more pods of the highest priorities.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ CLUSTERS: Final = 10
 PODS_PER_NODE: Final = 6
 PRIORITIES: Final = ("train", "build-preemptible")
 USAGE: Final = (0.95, 1.0, 1.05)
-"""CPU asked for, as a multiple of what there is."""
+"""CPU asked for, as a multiple of the CPU that exists."""
 _PATIENCE: Final = 1000.0
 MILLI_CPUS: Final = 16_000
 MIB: Final = 65_536

@@ -88,7 +88,7 @@ def _kai_seconds(text: bytes) -> dict[str, float]:
 
 
 def _document(path: Path) -> tuple[tuple[Deed, ...], float] | None:
-    """What an answer does and how long it took; None for another document."""
+    """The decisions of an answer and the time they took; None for another document."""
     document = orjson.loads(files.read(path))
     if not isinstance(document, dict) or not isinstance(document.get("decisions"), list):
         return None

@@ -39,7 +39,7 @@ def tables(results: Sequence[Result]) -> list[Section]:
 
 
 def answered(case: CaseResult) -> str:
-    """What is known about the answer: proved to be the best, the best that was found, or wrong."""
+    """How good the answer is known to be: proved to be the best, the best that was found, or wrong."""
     if case.errors:
         return "WRONG"
     return "all proved" if case.status == "OPTIMAL" else "best found"
@@ -214,7 +214,7 @@ def gained(case: CaseResult) -> str:
 
 
 def to_gain(case: CaseResult) -> str:
-    """The part of the most that could be gained that is not; "" if unknown, or if the plan gives GPUs up."""
+    """The part of the possible gain that is still missing; "" if unknown, or if the plan gives GPUs up."""
     if case.most_gpus is None or case.outcome.gained_gpus < 0:
         return ""
     return f"{max(0.0, case.most_gpus - case.outcome.gained_gpus) / max(1.0, case.most_gpus):.1%}"

@@ -79,7 +79,7 @@ def overview(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Schedule AI clusters on KAI's objects: checked decisions by constraint programming."""
+    """Schedule GPU clusters that use KAI's objects: checked decisions by constraint programming."""
 
 
 command = typer.main.get_command(app)

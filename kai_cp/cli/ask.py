@@ -46,7 +46,7 @@ _SELECTED: Final = {
     "namespace": Parameter("namespace", Parameter.KEYWORD_ONLY, annotation=NamespaceOption, default=None),
     "group": Parameter("group", Parameter.KEYWORD_ONLY, annotation=GroupOption, default=None),
 }
-"""What an answer may be narrowed to."""
+"""The options that narrow an answer."""
 _WHY: Final = Parameter(
     "why",
     Parameter.KEYWORD_ONLY,
@@ -62,7 +62,7 @@ _WHY: Final = Parameter(
     default=None,
 )
 _ABOUT_WAITING: Final = ("pending", "queues", "audit")
-"""Questions whose answer needs what stays pending."""
+"""Questions that need to know what stays pending."""
 Answered = Callable[["SnapshotDetails", bool], CommandResult]
 """The result of the facts; True: long tables in full."""
 

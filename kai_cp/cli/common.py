@@ -35,7 +35,7 @@ NOT_RUNNING: Final = 8
 INTERRUPTED: Final = 130
 """Stopped by Ctrl-C, as shells have it."""
 OFFLINE: Final = {"solver.budget_seconds": 30.0}
-"""Of commands that decide about a file, where neither option nor configuration says: no period waits."""
+"""Defaults for commands that decide about a file: no scheduling period limits them."""
 
 
 def complain(text: str) -> None:
@@ -54,10 +54,10 @@ def fail(text: str, status: int) -> NoReturn:
 def settings_or_exit(
     path: Path | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Settings from file and options, with the memory limit applied; wrong settings end the program, and
-    those without effect are named.
+    """Settings from file and options, with the memory limit applied. Wrong settings end the program; settings
+    without effect are named.
 
-    ``defaults`` hold where neither names a value.
+    ``defaults`` hold where neither file nor option gives a value.
     """
     from kai_cp.memory import bound
     from kai_cp.settings import BadSettings, idle_weights, load
@@ -92,7 +92,7 @@ def instant_or_exit(text: str | None) -> float | None:
 
 
 def seconds_or_exit(option: str, seconds: float) -> float:
-    """The value of an option that gives a time to spend; anything but a positive number ends the program."""
+    """The value of an option that limits time; anything but a positive number ends the program."""
     if not (math.isfinite(seconds) and seconds > 0):
         fail(f"{option}: {seconds:g} is not a number of seconds above 0", WRONG_USAGE)
     return seconds
@@ -156,7 +156,8 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
 def selected_or_exit(
     selection: Selection, document: Mapping[str, Any], snapshot: str, *, alone: bool = True
 ) -> None:
-    """Name what matches nothing in a selection; a queue that the only snapshot lacks ends the program."""
+    """Name the parts of a selection that match nothing; a queue that the only snapshot lacks ends the
+    program."""
     unknown = selection.unknown_queues(document, snapshot)
     for sentence in (*selection.unused(document, snapshot), *unknown):
         complain(sentence)
@@ -177,9 +178,8 @@ def source_or_exit(argument: str) -> Source:
 
 
 def file_or_exit(argument: str, settings: Settings) -> str:
-    """The one snapshot that an argument names, as a file that can be read again: what comes through a pipe or
-    standard input is kept until the program ends.
-    """
+    """The one snapshot that an argument names, as a file that can be read again. The content of a pipe or of
+    standard input is kept until the program ends."""
     import atexit
     import shutil
     import tempfile

@@ -60,7 +60,7 @@ def explain(
 
 
 def _is_of(path: str, key: str) -> bool:
-    """Whether a setting is the one of this path or last word, or lies below it."""
+    """Whether a setting has this path or this last word, or lies below it."""
     return f"{path}.".startswith(f"{key}.") or path.endswith(f".{key}")
 
 

@@ -116,16 +116,15 @@ def _contents(a: str, b: str, settings: Settings) -> tuple[FileContent, FileCont
         with within(settings.limits.read_seconds, f"{a}, {b}"):
             return _read(a, settings), _read(b, settings)
     except typer.Exit:
-        # 1 means here that something differs, as of every diff.
+        # As in every diff, 1 means that something differs.
         raise typer.Exit(WRONG_USAGE) from None
     except TooLate as problem:
         fail(str(problem), WRONG_USAGE)
 
 
 def _comparable(answers: Mapping[str, FileContent], *, told: bool) -> None:
-    """End the program if one answer is a part, and say it if they are for two snapshots that are not compared
-    themselves (``told``).
-    """
+    """End the program if one answer is only a part. Say so if the answers are for two snapshots that are not
+    compared themselves (``told``)."""
     parts = {name: answer.document.get("selected") for name, answer in answers.items()}
     if len(set(map(repr, parts.values()))) > 1:
         part = next(name for name, selected in parts.items() if selected)

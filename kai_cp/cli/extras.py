@@ -1,4 +1,4 @@
-"""Optional parts: what `pip install kai-cp` leaves out, and the sentence for users who need them."""
+"""Optional packages: which ones `pip install kai-cp` leaves out, and the sentence for users who need them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXTRA_OF: Final = {
 
 
 def sentence(error: ModuleNotFoundError) -> str | None:
-    """What to do about a package that is not there; None: it is not an optional one."""
+    """The sentence that says how to get a missing package; None: the package is not optional."""
     package = (error.name or "").partition(".")[0]
     extra = _EXTRA_OF.get(package)
     if extra is None:

@@ -38,11 +38,11 @@ _INPUT: Final = {
     "should be a valid number": "expected a number",
     "should be": "expected a number",
 }
-"""Words of pydantic and ours; what follows *should be* is a bound."""
+"""The words of pydantic and ours; *should be* is followed by a bound."""
 
 
 def _plain(message: str) -> str:
-    """What is wrong with a value, without what the library that found it says of itself."""
+    """What is wrong with a value, without the library's own name in it."""
     message = message.removeprefix("Value error, ")
     for theirs, ours in _INPUT.items():
         if message.startswith(f"Input {theirs}"):
@@ -86,7 +86,7 @@ class _Page:
         formatter.buffer = [part.replace(_HYPHEN, "-") for part in formatter.buffer]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """What follows the command's name: ``[OPTIONS] SNAPSHOT [DECISIONS]``."""
+        """The words after the command's name: ``[OPTIONS] SNAPSHOT [DECISIONS]``."""
         pieces = ["[OPTIONS]", *(["[COMMAND]"] if getattr(self, "commands", None) else [])]
         for parameter in self.params:
             if parameter.param_type_name == "argument":
@@ -123,7 +123,7 @@ class HelpfulCommand(_Page, TyperCommand):
         super().__init__(*arguments, **{**attributes, "rich_markup_mode": None})
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. Its caller's ``obj``, if there is one, comes first, once the words are read."""
+        """Call the caller's ``obj``, if there is one, once the words are read; then run the command."""
         if ctx.obj is not None:
             ctx.obj()
         return super().invoke(ctx)

@@ -14,7 +14,7 @@ from kai_cp.cli.output import DocumentFormat, as_json, as_yaml
 
 _SUFFIXES: Final = ("yaml", "yml", "json")
 _PACKED: Final = (b"PK\x03\x04", b"\x1f\x8b")
-"""How a zip and a gzip file begin."""
+"""The first bytes of a zip and of a gzip file."""
 _EXPECTED: Final = "; expected manifests, or the output of kubectl get -o json (kai-cp solve reads snapshots)"
 
 FileAnswer = Callable[[Path], tuple[list[Any], list[str]]]
@@ -23,10 +23,10 @@ the whole file."""
 
 
 def write_answers(inputs: Path, outputs: Path | None, format: DocumentFormat, answer: FileAnswer) -> None:
-    """Write the answers of a file, or of each manifest of a directory; name what is bad on standard error,
-    and end with its status.
+    """Write the answers of a file, or of each manifest of a directory. Bad files and objects are named on
+    standard error, and their status ends the program.
 
-    ``outputs``: directory for a NAME.json or NAME.yaml for each file, in JSON a list where the file has
+    ``outputs``: directory for a NAME.json or NAME.yaml for each file, a list in JSON where the file has
     several answers; None: standard output.
     """
     bad = False
@@ -86,8 +86,8 @@ def read_manifests(file: Path) -> tuple[list[tuple[str, dict[str, Any]]], list[s
 
 
 def _files(inputs: Path) -> list[Path]:
-    """The file, or the manifests of a directory: of two with one stem the JSON one, which is quicker to
-    read."""
+    """The file, or the manifests of a directory. Of two files with one stem the JSON file is taken, which is
+    quicker to read."""
     if not inputs.is_dir():
         return [inputs]
     found = {file.stem: file for suffix in _SUFFIXES for file in sorted(inputs.glob(f"*.{suffix}"))}
@@ -120,7 +120,7 @@ def _documents(file: Path) -> list[Any]:
 
 
 def _unrolled(where: str, document: Any) -> Iterator[tuple[str, Any]]:
-    """A document, or what a list holds, each with its place; an empty document is nothing."""
+    """A document, or the objects of a list, each with its place; an empty document gives nothing."""
     items = document
     if isinstance(document, dict) and str(document.get("kind")).endswith("List"):
         items = document.get("items") or []

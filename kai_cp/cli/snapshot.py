@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 BUDGET_SECONDS = 5.0
-"""For one decision; hundreds are made."""
+"""For one decision; a reduction makes hundreds."""
 
 
 @app.callback()
@@ -99,7 +99,7 @@ def reduce(
 
     def still(trial: Mapping[str, Any]) -> bool:
         left, decided = _decided(trial, settings, instant)
-        # Without any node everything waits, whatever the reason was.
+        # Without nodes everything waits, whatever the reason was.
         return bool(left.nodes) == bool(found.nodes) and _shows(left, decided, wanted)
 
     small = reduced(raw, still, told)
@@ -142,7 +142,7 @@ def _decided(raw: Mapping[str, Any], settings: Settings, instant: float) -> tupl
 def _renamed(
     small: Mapping[str, Any], fact: Fact, settings: Settings, instant: float
 ) -> tuple[dict[str, Any], str]:
-    """The snapshot without names, and what the fact's subject is called there."""
+    """The snapshot with replaced names, and the new name of the fact's subject."""
     from dataclasses import replace
 
     from kai_cp.kube.scheduler.anonymize import Anonymizer

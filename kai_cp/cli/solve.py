@@ -200,7 +200,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Source], int]:
-    """The existing inputs, and the number of arguments that name none; usage errors end the program."""
+    """The inputs that exist, and the number of arguments that name none; usage errors end the program."""
     found, problems = reading.inputs(arguments)
     for problem in problems:
         complain(problem)
@@ -243,7 +243,7 @@ def _progress(inputs: Sequence[Source]) -> Iterator[Iterable[tuple[Source, Watch
 
 
 class Look(NamedTuple):
-    """How much of the answers to show."""
+    """How much of the answers is shown."""
 
     everything: bool
     stages: bool

@@ -19,10 +19,10 @@ DEBUG_VARIABLE: Final = "KAI_CP_DEBUG"
 """Set to anything, it shows tracebacks."""
 
 _PLAIN: Final = {"…": "...", "×": "x", "∞": "unlimited", "→": "->", "−": "-", "≥": ">=", "≤": "<=", "─": "-"}
-"""What replaces a character that the terminal's character set lacks."""
+"""Replacements for characters that the terminal's character set lacks."""
 
 _UNWRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""What writing to an open stream fails with; other errors without a file are not about the output."""
+"""Errors of writing to an open stream; other errors without a file name are not about the output."""
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
@@ -42,7 +42,7 @@ def guarded(body: Callable[[], object]) -> int:
             body()
             status = 0
         except SystemExit as end:
-            if isinstance(end.__context__, BrokenPipeError):  # Libraries end the program over it.
+            if isinstance(end.__context__, BrokenPipeError):  # Libraries end the program because of it.
                 raise end.__context__ from None
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         sys.stdout.flush()
@@ -58,7 +58,7 @@ def guarded(body: Callable[[], object]) -> int:
         complain("the input takes more memory than there may be used (limits.memory_bytes)")
         status = BAD_INPUT
     except BrokenPipeError:
-        status = _without_output(0)  # The reader of the pipe has closed it, as head does.
+        status = _without_output(0)  # The reader of the pipe has closed it, as ``head`` does.
     except OSError as error:
         unwritten = "output cannot be written: " if error.errno in _UNWRITTEN else ""
         complain(f"{f'{error.filename}: ' if error.filename else unwritten}{error.strerror or error}")

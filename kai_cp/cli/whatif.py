@@ -38,13 +38,12 @@ _WORK: Final = "Operations on workloads"
 _ASKED: Final = "What is asked"
 _ARGUMENTS: Final = "kai_cp.arguments"
 _QUESTIONS: Final = ("until_settled", "least", "bound")
-"""Options that ask something without a change; those that change something are lists."""
+"""Options that ask a question without a change. Options that make a change are lists."""
 
 
 class _Ordered(HelpfulCommand):
-    """Keeps the words of the command line: operations apply in the order in which they stand. Refuses words
-    that ask nothing before anything is read.
-    """
+    """Keeps the words of the command line, because operations apply in the order in which they stand there.
+    Refuses words that ask nothing before anything is read."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[_ARGUMENTS] = list(args)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kai_cp_models.snapshot import Snapshot
 
 PART: Final = "this is a part of an answer (--queue, --namespace or --group)"
-"""What is wrong with decisions that a selection has narrowed."""
+"""The error of decisions that a selection has narrowed."""
 
 DecisionsArgument = Annotated[
     Path | None,
@@ -118,7 +118,7 @@ def world_or_exit(
 def told_if_of_another(
     decisions: Path | None, document: Mapping[str, Any], snapshot: str, digest: str
 ) -> None:
-    """Say so if decisions were made for another snapshot than the one of this name and SHA-256."""
+    """Warn if decisions were made for another snapshot than the one of this name and SHA-256."""
     from kai_cp.reader.container import label_of
 
     made_for = str(document.get("snapshotSha256") or digest)

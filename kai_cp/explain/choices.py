@@ -30,7 +30,7 @@ BySize = Callable[[Trials, int], Iterator[FixCandidate]]
 
 
 class TooMany(Exception):
-    """There are more choices than an enumeration may look at."""
+    """There are more choices than an enumeration may try."""
 
 
 def _counted(most: int) -> Callable[[], None]:
@@ -57,10 +57,10 @@ def least_of(
     *,
     every: bool = True,
 ) -> Fix | None:
-    """``found``, or a choice of fewer pods that helps; proved when every smaller choice was tried.
+    """``found``, or a choice of fewer pods that helps; proved if every smaller choice was tried.
 
-    ``takes``: whether a cycle that admits the group counts. ``every``: ``choices`` leaves none out.
-    Raises ``NoTime`` while there is nothing to tell.
+    ``takes``: whether a cycle that admits the group counts. ``every``: ``choices`` leaves none out. Raises
+    ``NoTime`` while nothing is known yet.
     """
     left = _MOST_CHOICES
     pods = sum(pod.status in ACTIVE_ALLOCATED for pod in trials.snapshot.pods)
@@ -90,7 +90,7 @@ def least_of(
 def stops(
     trials: Trials, size: int, worth: Callable[[Sequence[Pod]], bool] = lambda pods: True
 ) -> Iterator[FixCandidate]:
-    """Choices of whole eviction units (5.4), each after the units of its pod group that leave before it.
+    """Choices of whole eviction units (5.4), each with the units of its pod group that leave before it.
 
     ``worth``: whether a choice may help.
     """
@@ -99,7 +99,7 @@ def stops(
     step = _counted(_MOST_STEPS)
 
     def chosen(first: int, left: int) -> Iterator[tuple[Pod, ...]]:
-        """Choices of ``left`` pods of the chains from ``first`` on, those of later chains first."""
+        """Choices of ``left`` pods from the chains from ``first`` on; those of later chains come first."""
         if not left:
             yield ()
         for i in reversed(range(first, len(chains) if left else first)):

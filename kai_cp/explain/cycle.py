@@ -1,4 +1,5 @@
-"""Cycles on changed snapshots: the decision, what it leads to, and the difference of two."""
+"""Cycles on changed snapshots: the decision, the state that it leads to, and the difference of two such
+states."""
 
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ def difference(before: PlacedGroups, after: PlacedGroups) -> Object:
 
 
 class Cycles:
-    """Decides snapshots, one after the other; what did not change is not read again."""
+    """Decides snapshots, one after the other; objects that did not change are not read again."""
 
     def __init__(
         self, settings: Settings, usage: Mapping[str, Any] | None = None, deadline: float | None = None
@@ -123,7 +124,7 @@ class Cycles:
         self.count = 0
         self._usage = usage
         self._memo = ParseMemo()
-        # Every question needs a model sooner or later; loading it is not charged to any cycle.
+        # Every question needs a model sooner or later, so loading it is not charged to any cycle.
         load_solver()
 
     def parse(self, draft: Draft) -> Snapshot:
@@ -148,7 +149,7 @@ class Cycles:
 
 
 def carried_out(decided: DecidedCycle, seconds: float) -> Draft:
-    """The snapshot ``seconds`` later, the plan carried out, what was evicted back to pending."""
+    """The snapshot ``seconds`` later: the plan is carried out, and evicted pods are pending again."""
     draft = Draft(decided.draft.raw, decided.draft.now)
     carry_out(draft, decided.situation.plan)
     draft.now += seconds

@@ -81,7 +81,7 @@ def stop(trials: Trials) -> Fix | None:
         return replace(best, proved=True) if best is not None else None
     if best is not None:
         return least_of(trials, best, stops, lambda decided: True)
-    # A choice that leaves a limit exceeded could help only where others of the queue get less for it.
+    # A choice that leaves a limit exceeded could help only if others of the queue get less for it.
     return least_of(trials, None, partial(stops, worth=within), lambda decided: True, every=False)
 
 

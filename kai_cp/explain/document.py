@@ -142,7 +142,7 @@ class Explainer:
         return start, fixes_of(trials, start, kinds, cheapest=self.cheapest)
 
     def _head(self, group: PodGroup, state: str) -> Object:
-        """What is reported of a group in any state."""
+        """The part of an entry that groups in every state have."""
         situation = self.decided.situation
         batch = situation.batch(group.key)
         pods = batch.all_pods if batch is not None else ()

@@ -12,7 +12,7 @@ from kai_cp.explain.raw import alive, group_of, key_of, name_of
 from kai_cp.json_types import Object
 
 _ALIKE: Final = 0.5
-"""Names that are at least so much alike, of 1, are near."""
+"""Names count as near from this similarity on (1: equal)."""
 
 
 class BadOperation(ValueError):
@@ -122,7 +122,8 @@ def clone(item: Any) -> Any:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """``; the nearest: ...`` with the names most like it; if none is, ``; there are ...`` with some."""
+    """``; the nearest: …`` with the most similar names; if none is similar, ``; there are …`` with some
+    names."""
     matcher = SequenceMatcher(b=name)
 
     def likeness(other: str) -> float:

@@ -80,16 +80,16 @@ _PART: Final = 0.5
 """Share of the remaining time that a kind with many candidates may take, so that later kinds get their
 turn."""
 _PROPOSED: Final = frozenset(("move", "stop"))
-"""Kinds of which a model proposes what to do."""
+"""Kinds for which a model proposes the changes."""
 _PART_OF_A_PAIR: Final = 0.25
-"""The same for two kinds together of which a model proposes one."""
+"""The same for two kinds together if a model proposes one of them."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
 """Kinds that are not combined with others."""
 
 
 @dataclass
 class Fixes:
-    """What helps, in the order of cost, and what does not, with one sentence each."""
+    """The changes that help, in the order of cost, and those that do not, with one sentence each."""
 
     found: list[Fix] = field(default_factory=list)
     none: list[Object] = field(default_factory=list)
@@ -138,8 +138,8 @@ def fixes_of(
 def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
     """The first blocking set of which the kind relaxes nothing.
 
-    A set that blocks although all other pods might be evicted blocks whatever is moved, unless the pod
-    depends on where others are.
+    A set that blocks even if all other pods may be evicted blocks whatever is moved, unless the pod depends
+    on where others are.
     """
 
     def blocks(families: Families) -> bool:
@@ -153,7 +153,7 @@ def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
 def wall(trials: Trials, kind: str) -> Families | None:
     """A blocking set that the kind cannot change, neither for the group nor through what others get.
 
-    Where others wait, a plan that gives the group a place may give them other places or take other victims.
+    If others wait, a plan that gives the group a place may give them other places or take other victims.
     """
     sets: Sequence[Families] = trials.blocking.sets if trials.blocking.proved else ()
     if others_wait(trials):
@@ -164,7 +164,7 @@ def wall(trials: Trials, kind: str) -> Families | None:
 def _limit_in_the_way(trials: Trials, kind: str) -> Families | None:
     """A blocking set with a limit of a queue, of which the kind relaxes nothing.
 
-    A limit counts what its queue holds, wherever that is. A kind that leaves it alone could help only where
+    A limit counts what its queue holds on any node. A kind that leaves the limit alone could help only if
     other pod groups of the queue get less for it, which is not worth a cycle for each candidate.
     """
     sets = trials.blocking.sets if trials.blocking.proved else ()
@@ -181,7 +181,7 @@ def _wait(trials: Trials, start: Start) -> Fix | None:
 
 
 def _tried(kind: str, trials: Trials) -> str:
-    """Why nothing of a kind was found, although it could have helped."""
+    """Why nothing of a kind was found although it could have helped."""
     group = trials.group
     limited = any(kind_of(family) == "limit" for one in trials.blocking.sets for family in one)
     sentences = {
@@ -215,7 +215,8 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
     open_ = [k for k in kinds if k not in alone and k not in _ALONE]
     open_ = [k for k in open_ if k in _PROPOSED or any(True for _ in _plenty(trials, k))]
     best: tuple[int, Fix] | None = None
-    # A model's proposals take many cycles, so they come last; a cheaper pair of them replaces what was found.
+    # A model's proposals take many cycles, so they come last; a cheaper pair with one of them replaces the
+    # pair found before.
     order = sorted((not _PROPOSED.isdisjoint(pair), i, pair) for i, pair in enumerate(combinations(open_, 2)))
     for proposed, rank, pair in order:
         reach = RELAXES[pair[0]] | RELAXES[pair[1]]
@@ -237,16 +238,17 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
 
 
 class _Pairs:
-    """Two kinds together. ``_left``: by kind, what does as much as the kind can, and what blocks after it."""
+    """Two kinds together. ``_left``: by kind, operations that do as much as the kind can, and what blocks
+    after them."""
 
     def __init__(self, trials: Trials) -> None:
         self._trials = trials
         self._left: dict[str, list[tuple[Sequence[Object], Sequence[Families]]]] = {}
 
     def least(self, left: str, right: str) -> Fix | None:
-        """The least of one kind that goes with plenty of the other, beside the least of the other."""
+        """The least of one kind that works beside plenty of the other, and then the least of the other."""
         trials = self._trials
-        # What does not help beside plenty of the left one never does; a model proposes no plenty.
+        # A change that does not help beside plenty of the left kind never helps; a model proposes no plenty.
         orders = [(left, right)] if left not in _PROPOSED else [(right, left)] * (right not in _PROPOSED)
         for kind, other in orders:
             for plenty, sets in self._after(kind):
@@ -281,7 +283,8 @@ class _Pairs:
 def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Object]]:
     """Operations of a kind that do as much as the kind can, to see what else is needed.
 
-    Of most kinds that is the last that they try; a model proposes what to stop or move.
+    For most kinds these are the last ones that they try; for the others a model proposes what to stop or
+    move.
     """
     group, snapshot = trials.group, trials.snapshot
     name = str(trials.key)

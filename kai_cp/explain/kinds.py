@@ -260,21 +260,22 @@ def reduce_request(trials: Trials) -> Fix | None:
 
 
 def asks_alike(trials: Trials) -> bool:
-    """Whether all pods of the group that wait ask for the same whole GPUs, or the same share of one."""
+    """Whether all waiting pods of the group ask for the same number of whole GPUs, or the same share of
+    one."""
     return _gpus_asked(trials) is not None
 
 
 def _gpus_asked(trials: Trials) -> tuple[str, float, int] | None:
-    """What every pod that waits asks for: the resource, how much, and the steps in one of it.
+    """What every waiting pod asks for: the resource, how much, and the steps in one of it.
 
-    None where pods differ: the operation gives all of them one request, which would raise that of some.
+    None if pods differ: the operation gives all of them one request, which would raise that of some.
     """
     found = {_request_of(pod) for pod in waiting_pods(trials)}
     return found.pop() if len(found) == 1 else None
 
 
 def _request_of(pod: Object) -> tuple[str, float, int] | None:
-    """The same of one pod; None where it asks for neither whole GPUs nor a part of one."""
+    """The same for one pod; None if it asks for neither whole GPUs nor a part of one."""
     if share := notes_of(pod).get(FRACTION):
         with suppress(ValueError):
             return FRACTION, float(share), _HUNDREDTHS

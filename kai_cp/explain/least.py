@@ -32,7 +32,7 @@ LeastKind = Literal["nodes", "limit", "quota", "stop", "move"]
 KINDS: Final = ("nodes:NODE", "limit:QUEUE.RESOURCE", "quota:QUEUE.RESOURCE", "stop", "move")
 _KIND: Final = {"nodes": "add-nodes", "limit": "raise-limit", "quota": "raise-quota"}
 _MOST_ASKED: Final = 8
-"""Pod groups that are asked at most whether no amount can help them."""
+"""The most pod groups for which it is tested whether no amount can help."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Least:
         return self._document(amount(count), ops, "proved" if proved else "not proved", below)
 
     def _still_waits(self, trials: Trials, op: Object, decided: DecidedCycle) -> str:
-        """Why the first of the targets that a change does not help waits in the cycle after it."""
+        """Why the first target that a change does not help still waits in the cycle after it."""
         key = self._left(decided)[0]
         change = describe({"ops": beside_the_present(trials.raw, [op])})
         why = decided.situation.reasons.get(key)
@@ -156,9 +156,9 @@ class Least:
     def _disturbing(
         self, trials: Trials, kind: Literal["stop", "move"], waiting: Sequence[GroupKey]
     ) -> Object:
-        """The fewest pods to stop or to move: what is least for one target after the other, or a smaller
-        choice for all of them. That no smaller one helps is proved by trying it, where choices are few.
-        """
+        """The fewest pods to stop or to move: the least change for one target after the other, or a smaller
+        choice for all of them. If choices are few, all smaller ones are tried, which proves that none
+        helps."""
         fix = self._one_by_one(trials, kind)
         if len(waiting) > 1:
             choices, plain = (stops, True) if kind == "stop" else (moves, all_plain(trials))
@@ -177,7 +177,7 @@ class Least:
         return self._document(fix.amount, fix.ops, "proved" if fix.proved else "not proved", below)
 
     def _one_by_one(self, trials: Trials, kind: Literal["stop", "move"]) -> Fix | None:
-        """Stops or moves for one target after the other, without those that others make needless."""
+        """Stops or moves for one target after the other, without those that later ones make needless."""
         find = stop if kind == "stop" else move
         decided = trials.base
         found: list[Fix] = []
@@ -197,7 +197,8 @@ class Least:
         return None if together is None else Fix(kind, _pods(op), "pods", (op,), False, together)
 
     def _none(self, trials: Trials, waiting: Sequence[GroupKey], because: str) -> Object:
-        """No amount helps: proved if something that this kind of change does not touch blocks a target."""
+        """The answer that no amount helps: proved if something that this kind of change does not touch blocks
+        a target."""
         situation, kind = trials.situation, _KIND.get(self.kind, self.kind)
         for key in waiting[:_MOST_ASKED]:
             if situation.state(key) != "pending" or trials.cycles.out_of_time():

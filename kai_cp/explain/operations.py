@@ -46,7 +46,7 @@ PLURALS: Final = {
     "Topology": "topologies",
 }
 ADDABLE: Final = sorted({*PLURALS, *PARTS})
-"""Kinds of objects that may be added; of workloads their pods are, in the pod groups that they get."""
+"""Kinds of objects that may be added. For a workload its pods are added, in the pod groups that they get."""
 MOST_COPIES: Final = 10_000
 """Nodes that one operation adds at most."""
 MOST_OPERATIONS: Final = 1_000
@@ -57,15 +57,16 @@ _MOST_AMOUNT: Final = 1e15
 _MOST_WHOLE: Final = 2**31 - 1
 """Largest priority and minimum: what the API server takes."""
 _MOVED_GROUPS: Final = 16
-"""``maxNumberConsolidationPreemptees`` where the snapshot that lets consolidation run names none."""
+"""``maxNumberConsolidationPreemptees`` if an operation switches consolidation on and the snapshot names
+none."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float, *, at_once: bool = False) -> Draft:
     """The snapshot and the time after ``ops``; raises ``BadOperation``. ``raw`` is not changed.
 
-    ``at_once``: devices of claims stay allocated, as Kubernetes frees them some time after their pods ended.
-    A fix must help without that.
+    ``at_once``: devices of claims stay allocated, because Kubernetes frees them some time after their pods
+    ended. A fix must help without those devices.
     """
     if len(ops) > MOST_OPERATIONS:
         raise BadOperation(f"{len(ops):,} operations; at most {MOST_OPERATIONS:,} are taken at once")
@@ -91,7 +92,8 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float, *, at_onc
 
 
 def beside_the_present(raw: Mapping[str, Any], ops: Sequence[Object]) -> list[Object]:
-    """The operations as documents tell them: a field of a queue with what it ``was``, where it was stated."""
+    """The operations as documents show them: a change of a queue's field has what it ``was``, where that was
+    stated."""
     queues = {name_of(queue): queue for queue in raw["rawObjects"].get("queues") or []}
     told = []
     for op in ops:
@@ -225,7 +227,7 @@ def _drain(draft: Draft, op: Object) -> None:
     coming = promised(draft, names)
 
     def leaves(pod: Object) -> bool:
-        """What is being deleted goes on leaving."""
+        """Pods that are being deleted go on leaving."""
         node = spec_of(pod).get("nodeName")
         there = node in names or (not node and key_of(pod) in coming)
         return there and bool(group_of(pod)) and alive(pod) and not metadata(pod).get("deletionTimestamp")

@@ -1,7 +1,7 @@
 """What pods hold beside their nodes: promised places, devices of claims, shared GPUs.
 
-Where a change ends a pod, or sends it back to wait, all of that is free. Where a plan is carried out, its
-pods hold it.
+If a change ends a pod, or sends it back to wait, all of this becomes free. If a plan is carried out, its pods
+hold it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOMINATED = "nominatedNodeName"
 
 
 def end_pods(draft: Draft, gone: Set[str]) -> None:
-    """These pods are gone, with their own claims, and pod groups that lose their last pod."""
+    """Remove these pods with their own claims, and pod groups that lose their last pod."""
     _vacate(draft, gone)
     if draft.frees_devices:
         draft.keep("resourceClaims", lambda claim: _owner(claim) not in gone)
@@ -37,13 +37,13 @@ def end_pods(draft: Draft, gone: Set[str]) -> None:
 
 
 def end_groups(draft: Draft, gone: Set[str]) -> None:
-    """These pod groups are gone, with all their pods."""
+    """Remove these pod groups with all their pods."""
     end_pods(draft, {key_of(pod) for pod in draft.objects("pods") if group_of(pod) in gone})
     draft.keep("podGroups", lambda group: key_of(group) not in gone)
 
 
 def restart(draft: Draft, keys: Set[str]) -> None:
-    """These pods wait again, as their controllers would create them."""
+    """Let these pods wait again, as their controllers would create them."""
     _vacate(draft, keys)
     uids: dict[str, str] = {}
     for pod in draft.edit_all("pods", lambda pod: key_of(pod) in keys):
@@ -54,15 +54,15 @@ def restart(draft: Draft, keys: Set[str]) -> None:
         head["uid"] = uids[key_of(pod)] = str(head.get("uid") or "")[:-1] + "e"
         kept = {name: status[name] for name in ("resourceClaimStatuses",) if name in status}
         pod["status"] = {"phase": "Pending", "qosClass": status.get("qosClass", "Burstable"), **kept}
-    # The claims of templates are made again, under the same names here.
+    # Claims of templates are made again, here under the same names.
     for claim in draft.edit_all("resourceClaims", lambda claim: _owner(claim) in uids):
         for row in claim["metadata"]["ownerReferences"]:
             row["uid"] = uids[_owner(claim)]
 
 
 def carry_out(draft: Draft, plan: Plan) -> None:
-    """What a plan binds runs, what it evicts waits again, and the status of what it nominates says where to;
-    what comes in place of a moved pod is another pod, and names no node."""
+    """Carry out a plan: bound pods run, evicted pods wait again, and the status of nominated pods names the
+    node. The replacement of a moved pod is another pod and names no node."""
     at = rfc3339(draft.now)
     lost = {str(one.pod) for one in plan.decisions if one.kind == "Evict"}
     bound = {str(one.pod): one for one in plan.decisions if one.kind == "Bind" and str(one.pod) not in lost}
@@ -99,13 +99,13 @@ def _nominate(draft: Draft, to: Mapping[str, str], bound: Collection[str]) -> No
 
 
 def _start(draft: Draft, pod: Object, place: Decision, at: str) -> None:
-    """A pod, which may be changed, runs where the plan binds it; ``at``: since when."""
+    """Let a pod, which may be changed, run where the plan binds it; ``at``: since when."""
     pod["spec"]["nodeName"] = place.node
     pod["status"] = {**(pod.get("status") or {}), "phase": "Running", "startTime": at}
     labels = pod["metadata"].setdefault("labels", {})
     for name in place.gpu_groups:
         labels[_GPU_GROUP if len(place.gpu_groups) == 1 else f"{_GPU_GROUP}/{name}"] = name
-    # The binder writes devices where they belong; until then, and here, the BindRequest has them.
+    # The binder writes devices into the objects; until then, and here, the BindRequest has them.
     if place.details or len(place.gpu_groups) > 1:
         chosen = {"selectedGPUGroups": list(place.gpu_groups)} if place.gpu_groups else {}
         names = {"numaZones": "predictedNUMAZones"}

@@ -129,7 +129,7 @@ def _identified(given: Object) -> Object:
 
 
 def state_requests(pod: Object) -> None:
-    """Let containers request what they are limited to where they state no request, as the API server does."""
+    """Give containers that state a limit and no request that limit as request, as the API server does."""
     spec = pod.get("spec")
     parts = [spec.get(part) for part in ("initContainers", "containers")] if isinstance(spec, dict) else []
     for container in (one for part in parts if isinstance(part, list) for one in part):
@@ -141,7 +141,7 @@ def state_requests(pod: Object) -> None:
 
 
 def _uid(*parts: str) -> str:
-    """A uid that the same names always get."""
+    """A uid that is the same for the same names."""
     return str(uuid5(NAMESPACE_OID, "/".join(parts)))
 
 

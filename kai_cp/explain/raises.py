@@ -17,11 +17,12 @@ from kai_cp_models.snapshot import Queue
 _UNIT: Final = {"gpu": MILLI, "cpu": 1, "memory": 1_000_000}
 """One of a queue's field in the units of ``Amounts``."""
 _WHOLE: Final = {"gpu": MILLI, "cpu": 1_000, "memory": 0}
-"""What bounds are raised by, beside what pods are charged: one GPU, one CPU."""
+"""The steps of raises besides the charges of pods: one GPU, one CPU."""
 _SMALLEST: Final = {"gpu": 1, "cpu": 1, "memory": _UNIT["memory"]}
 """The smallest raise of a field: a thousandth of a GPU, a thousandth of a CPU, a megabyte."""
 SHARES: Final = frozenset(("fair-share", "order"))
-"""Families that capacity, limits and quotas of queues decide, so that changing these may change them."""
+"""Families that follow from capacity, limits and quotas of queues, so that a change of these may change
+them."""
 
 Field = Literal["limit", "quota"]
 
@@ -38,9 +39,8 @@ def raise_quota(trials: Trials) -> Fix | None:
 
 @dataclass(frozen=True)
 class QueueBound:
-    """A bound of one queue in one resource, in the units of ``Amounts``. ``now``: as it is; ``full``: with
-    all that the queue holds and all that is asked of it within; ``step``: the smallest raise.
-    """
+    """A bound of one queue in one resource, in the units of ``Amounts``. ``now``: the present bound;
+    ``full``: the bound with everything that the queue holds and asks for; ``step``: the smallest raise."""
 
     queue: str
     resource: str
@@ -51,9 +51,8 @@ class QueueBound:
 
     @classmethod
     def of(cls, queue: Queue, field: Field, resource: int, full: int, charges: int) -> QueueBound:
-        """The bound as the queue has it. ``resource``: its place in ``Amounts``; ``charges``: what every
-        charge is a multiple of, so that no raise in between does more.
-        """
+        """The bound as the queue has it. ``resource``: its place in ``Amounts``; ``charges``: the step that
+        divides every charge, so that no raise in between does more."""
         name = QUEUE_RESOURCES[resource]
         # Shares have memory in bytes, as charges do.
         scale = 1 if name == "memory" else _UNIT[name]
@@ -90,7 +89,7 @@ def _raised(trials: Trials, field: Field) -> Fix | None:
 
 def _least(trials: Trials, field: Field, bounds: Sequence[QueueBound]) -> Fix:
     """The least of raises that help in full."""
-    # The order in which several bounds are lowered makes a difference.
+    # The order in which several bounds are lowered matters.
     orders = [range(len(bounds)), range(len(bounds) - 1, -1, -1)][: len(bounds)]
     found = [_lowered(trials, bounds, order) for order in orders]
     least, proved = min(found, key=lambda one: _sum(bounds, one[0]))
@@ -101,10 +100,12 @@ def _least(trials: Trials, field: Field, bounds: Sequence[QueueBound]) -> Fix:
 
 
 def _lowered(trials: Trials, bounds: Sequence[QueueBound], order: Sequence[int]) -> tuple[list[int], bool]:
-    """Steps of every bound, one after the other as few as the others allow, and whether no fewer help.
+    """Steps of every bound, lowered one after the other as far as the others allow, and whether it is proved
+    that no fewer help.
 
-    What goes below a queue, and what is owed to it, may let less than the full raise do. Of several bounds
-    only limits that all have to be raised in full are proved: each was tried lower beside the others in full.
+    Less than the full raise may be enough, because of what goes below a queue and what is owed to it. Of
+    several bounds, only limits that all need the full raise are proved: each was tried lower beside the
+    others in full.
     """
     steps = [one.steps for one in bounds]
     proved = True
@@ -138,8 +139,8 @@ def _sum(bounds: Sequence[QueueBound], steps: Sequence[int]) -> float:
 def _bounds(trials: Trials, field: Field, *, of_all: bool = False) -> list[QueueBound]:
     """The bounds on the queue's path that the batch would exceed and that a blocking set names.
 
-    ``of_all``: those that all work below the queue would exceed: what comes before the group may take what a
-    raise allows, and what is owed to a queue depends on what is owed to those above it.
+    ``of_all``: bounds that all work below the queue would exceed. Groups that come earlier may take what a
+    raise allows, and what is owed to a queue depends on what is owed to the queues above it.
     """
     snapshot = trials.snapshot
     if trials.group.queue not in snapshot.queue_by_name:

@@ -44,17 +44,17 @@ _KEPT: Final = {
 
 
 _OF_ROOM: Final = frozenset(("NotPossible", "NoVictims", "NodeFragmented", "NoRoomInSum"))
-"""Reasons that speak of what is free, or may be evicted."""
+"""Reasons about capacity that is free or may be freed by evictions."""
 _OF_QUEUE: Final = frozenset(("OverLimit", "NonPreemptibleOverQuota"))
-"""Reasons that speak of a queue, also in a full cluster."""
+"""Reasons about a queue, which hold in a full cluster too."""
 _MORE_EXACT: Final = {
     "OverFairShare": "fair-share",
     "PreemptionDelayNotElapsed": "delay",
     "InVain": "delay",
 }
-"""By reason of the cycle, the rule about victims on which its message has the numbers."""
+"""The rule about victims whose numbers the message has, by reason of the cycle."""
 _HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"))
-"""Rules that a set about the hardware alone is made of."""
+"""Rules of blocking sets that are about the hardware alone."""
 
 
 _LEVELS: Final = {"kubernetes.io/hostname": "node"}
@@ -70,7 +70,7 @@ def words(families: Families) -> str:
 
 
 def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, found: Blocking) -> str:
-    """Why the group waits; what the cycle says where nothing is proved about its room."""
+    """Why the group waits; the sentence of the cycle if nothing is proved about capacity."""
     engine = why.message if why is not None else ""
     if not found.sure:
         note = "there was no time to find out which rules block it"
@@ -96,7 +96,7 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
     kept = _OTHERS if stays and _beside_others(situation, group, first) else ""
     exact = {}
     if why is not None and (rule := _MORE_EXACT.get(why.reason)) is not None:
-        # What follows the numbers of shares is about capacity, as the other parts are.
+        # The part after the numbers of shares is about capacity, like the other parts.
         exact = {rule: engine if rule == "delay" else engine.partition("; ")[0]}
     others = _victims(first, kept, exact) if stays or _disturbs(first) else ""
     parts = (_room(situation, group, first), others, more)
@@ -128,7 +128,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
             refused = [mask for rule, mask in item.refused.items() if rule in families]
             told = refused_nodes(situation, item) if refused else []
             if _disturbs(families):
-                # Without a rule about pods that run the set is about empty nodes.
+                # Without a rule about running pods the set is about empty nodes.
                 others, why = refused_by_others(situation, item, families)
                 refused, told = [*refused, others], [*told, *why]
             usable &= ~np.logical_or.reduce(refused) if refused else True
@@ -151,9 +151,9 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
 def _together(
     situation: Situation, group: PodGroup, level: str, *, whole: bool
 ) -> tuple[str, NDArray[np.bool_]]:
-    """Where a required topology level wants the pods, in words ("" without one), and the nodes of that place,
-    [N]: all, where running pods do not settle it. ``whole``: the whole group requires the level.
-    """
+    """The place in which a required topology level wants the pods together, in words ("" without one), and
+    the nodes of that place, [N]: all nodes, unless running pods settle it. ``whole``: the whole group
+    requires the level."""
     nodes = situation.snapshot.nodes
     place = _LEVELS.get(level, level)
     pods = situation.gang(group.key).pods if level and whole else ()
@@ -190,8 +190,8 @@ def _disturbs(families: Families) -> bool:
 
 
 def _beside_others(situation: Situation, group: PodGroup, families: Families) -> bool:
-    """Whether pods that this scheduler cannot stop hold what a set about the hardware lacks: empty nodes
-    would have enough of each resource."""
+    """Whether pods that this scheduler cannot stop hold the capacity that a set about the hardware lacks:
+    empty nodes would have enough of each resource."""
     classes = asked_classes(situation, group)
     pods = sum(item.count for item in classes)
     refused = [mask for item in classes for rule, mask in item.refused.items() if rule in families]

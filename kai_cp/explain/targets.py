@@ -1,4 +1,4 @@
-"""What a user asks about by the name that he knows: a pod group, a pod, or a workload that owns them."""
+"""Names by which a user asks: of a pod group, of a pod, or of a workload that owns them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = ("podgroup", "pod")
 
 
 class SkippedTarget(BadOperation):
-    """A pod or pod group that is asked about was skipped when the snapshot was read; the text says why."""
+    """The pod or pod group that is asked about was skipped when the snapshot was read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ def _fixes(entry: Json) -> list[str]:
 
 
 def _lacking(entry: Json) -> tuple[str, str]:
-    """That there are no fixes, and for which kinds there was no time; "" where there is nothing to say."""
+    """A line that says that there are no fixes, and for which kinds there was no time; "" if there is nothing
+    to say."""
     untried = [one["kind"] for one in entry["noFix"] if one["because"].startswith("not tried")]
     names = ", ".join("two kinds together" if kind == "combined" else kind for kind in untried)
     tried = len(entry["noFix"]) > len(untried)
@@ -132,7 +133,7 @@ def _lacking(entry: Json) -> tuple[str, str]:
 
 
 def remedies(entry: Json) -> Object:
-    """What would help, for the page: ``fix_lines``, and in a note what these do not say."""
+    """The changes that would help, for the page: ``fix_lines``, and a note with what these do not say."""
     return {"fixes": fix_lines(entry), "note": "; ".join(filter(None, _lacking(entry)))}
 
 
@@ -150,7 +151,7 @@ def describe(fix: Json, reader: str = "") -> str:
 
 
 def describe_change(question: Json) -> str:
-    """What a question changes, in words: *it* is the pod group named before it."""
+    """The change of a question, in words: *it* is the pod group named before it."""
     return " and ".join(
         f"{op['podGroup']}: {_operation(op)}" if op.get("podGroup") else _operation(op)
         for op in question["ops"]
@@ -208,7 +209,7 @@ def _operation(op: Json) -> str:
 
 
 def _request(resource: str, value: Any) -> str:
-    """A smaller request: whole GPUs by their name in speech, everything else by its field."""
+    """A smaller request: whole GPUs by their usual name, everything else by its field."""
     if resource.startswith("gpu-"):
         return f"ask for a {resource} of {value} per pod"
     unit = f"GPU{'s' * (str(value) != '1')}" if resource in ("gpu", "nvidia.com/gpu") else resource
@@ -305,9 +306,8 @@ def _evicted(state: str, by: Json) -> list[str]:
 
 
 def _least(stage: Json, action: str) -> str:
-    """What an action of the plan costs in all, and that no other plan costs less. Sums by rank mean nothing
-    to a reader.
-    """
+    """The total cost of an action of the plan, and that no other plan costs less. Sums by rank mean nothing
+    to a reader."""
     name, _, unit = stage["name"].partition(":")[2].strip().partition(" [")
     # A weighted sum is stated in parts of one, such as 1/3600000.
     parts = unit.removeprefix("1/").removesuffix("]")
@@ -322,11 +322,11 @@ def _least(stage: Json, action: str) -> str:
 
 
 _SCALES: Final = {"GPU-milliseconds]": (3_600_000, " GPU-hours"), "milli-GPUs]": (1_000, "")}
-"""By unit of a stage: how many of it are one of what people count in."""
+"""By unit of a stage: how many of it make one unit that people use."""
 
 
 def age(seconds: float) -> str:
-    """A span for people."""
+    """A span of time for people."""
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
     if days:
         return f"{days}d{hours % 24}h"

@@ -1,4 +1,5 @@
-"""Trials: operations applied to the snapshot, the whole cycle solved again; does that admit the group?"""
+"""Trials: operations are applied to the snapshot and the whole cycle is solved again; does that admit the
+group?"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from kai_cp_models.queries.why import Blocking, Situation
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
 MOST_BELOW: Final = 32
-"""Smaller amounts that are all tried, so that none of them helps."""
+"""If at most this many smaller amounts are left, all are tried, which proves that none of them helps."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,10 @@ class NoTime(Exception):
 
 
 def smallest(helps: Callable[[int], bool], most: int) -> tuple[int, bool]:
-    """The smallest number from 1 to ``most`` that helps, and whether every smaller one was seen not to.
+    """The smallest number from 1 to ``most`` that helps, and whether every smaller one was shown not to help.
 
-    ``most`` is known to help. As a rule more helps whenever less does, so the range is halved; where few are
-    left below, all are tried. ``helps`` may raise ``NoTime``: what was found by then is the answer.
+    ``most`` is known to help. As a rule more helps whenever less does, so the range is halved; if few are
+    left below, all are tried. ``helps`` may raise ``NoTime``; the answer is then what was found so far.
     """
     useless: set[int] = set()
     low, high = 0, most
@@ -79,7 +80,7 @@ def smallest(helps: Callable[[int], bool], most: int) -> tuple[int, bool]:
 
 
 class Trials:
-    """Tries operations for one pod group; what was tried once is not solved again."""
+    """Tries operations for one pod group; nothing is solved twice."""
 
     def __init__(
         self,
@@ -93,8 +94,7 @@ class Trials:
         helps: Callable[[DecidedCycle], bool] | None = None,
     ) -> None:
         """``before``: operations that come before every candidate (a combined fix). ``beside``: further pod
-        groups that are asked about, with ``helps``: what a cycle must do; None: admit the pod group.
-        """
+        groups that the question names, with ``helps``: what a cycle must do; None: admit the pod group."""
         self.cycles = cycles
         self.base = base
         self.key = key
@@ -181,9 +181,9 @@ class Trials:
     def first(
         self, kind: str, unit: str, candidates: Iterable[FixCandidate], *, complete: bool = True
     ) -> Fix | None:
-        """The first candidate that helps; they come with growing amounts.
+        """The first candidate that helps; candidates come with growing amounts.
 
-        ``complete``: there is nothing of this kind below the first that helps but the candidates before it.
+        ``complete``: below the first that helps, this kind has no candidates but those that came before it.
         """
         for candidate in candidates:
             decided = self.admits(candidate.ops)

@@ -71,7 +71,7 @@ def whatif(
 
 
 def _moves_possible(cycles: Cycles, draft: Draft, ops: Sequence[Object]) -> None:
-    """Raises ``BadOperation`` for a move to a node that does not take the pod as things are then."""
+    """Raise ``BadOperation`` for a move to a node that does not take the pod in the present state."""
     for i, op in enumerate(ops):
         if op.get("op") != "move":
             continue
@@ -90,9 +90,8 @@ def _moves_possible(cycles: Cycles, draft: Draft, ops: Sequence[Object]) -> None
 
 
 def run_on(cycles: Cycles, decided: DecidedCycle, most: int) -> tuple[PlacedGroups, int, bool]:
-    """Carry out cycles until one decides nothing: the end with what all of them stopped and moved, how many
-    there were, and whether it settled.
-    """
+    """Carry out cycles until one decides nothing. Returns the last cycle with everything that all of them
+    stopped and moved, how many cycles there were, and whether the cluster settled."""
     count = 0
     lost: set[PodKey] = set()
     moved: set[PodKey] = set()

@@ -91,7 +91,7 @@ def _first(diff: Json) -> str:
 
 
 def _price(after: Json) -> str:
-    """What the cycle evicts for what it has in use; nothing else may exceed the bound."""
+    """The pods that the cycle evicts for its GPUs in use; a cycle can exceed the bound only by evictions."""
     return f", and evicts {plural(after['evicted'], 'pod')}" if after["evicted"] else ""
 
 

@@ -26,9 +26,9 @@ DAYS = 5 * 86_400
 class Builder:
     """A cluster under construction.
 
-    ``free``: whole GPUs left per node. Nodes are kept in one list per number of free GPUs, so that
-    a place is found without a scan. Shared GPUs have 1000 milli-GPUs of room. ``busy``: share of the
-    racks that get pods before any other.
+    ``free``: whole GPUs left per node. Nodes are kept in one list per number of free GPUs, so that a place is
+    found without a scan. A shared GPU has 1,000 milli-GPUs. ``busy``: share of the racks that get pods before
+    all others.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Builder:
             self.raw.nodes.append(node(name, self.shape, labels))
         self.free = [self.shape.gpus] * nodes
         self._levels: list[list[int]] = [[] for _ in range(self.shape.gpus + 1)]
-        # Nodes are taken from the end, so those of the racks that stay free come first.
+        # Nodes are taken from the end of a list, so the racks that stay free come first.
         first_free = round(busy * nodes / rack) * rack if busy < 1 else nodes
         order = list(range(min(first_free, nodes)))
         self.random.shuffle(order)
@@ -107,7 +107,7 @@ class Builder:
         self.raw.pods.extend(pod(gang, i) for i in range(gang.size))
 
     def run(self, gang: GangSpec, *, scatter: bool = False) -> bool:
-        """Add a running pod group; False when it has no room. ``scatter``: on any node, not the tightest.
+        """Add a running pod group; False if it does not fit. ``scatter``: on any node, not the tightest.
 
         Work that is not preemptible stays inside its queue's quota (4.1), else it becomes training work.
         """

@@ -28,7 +28,7 @@ __all__ = [
 NON_PREEMPTIBLE: Final = frozenset(name for name, value in PRIORITIES.items() if value >= 100)
 
 FRESH: Final = "1"
-"""resourceVersion of what is generated: a reader that met it before may remember the object."""
+"""The resourceVersion of generated objects: a reader that met one before may remember it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def node(name: str, shape: NodeShape, labels: Mapping[str, str]) -> Object:
 
 
 def queue(name: str, quota: float, created: str, parent: str | None = None) -> Object:
-    """A queue with a GPU quota and weight 1; CPU and memory are never the point here."""
+    """A queue with a GPU quota and weight 1; CPU and memory are never scarce here."""
     meta = raw.metadata(name, resourceVersion=FRESH, creationTimestamp=created)
     return raw.queue(meta, raw.shares({"gpu": quota}, {}), parent, displayName=name, priority=100)
 
@@ -113,7 +113,7 @@ def group(gang: GangSpec, *, running: bool) -> Object:
 
 
 def _members(gang: GangSpec) -> Object:
-    """How many pods a gang needs, in which subgroups, and how near to each other."""
+    """How many pods a gang needs, in which subgroups, and how close to each other."""
     least = gang.size if gang.minimum is None else gang.minimum
     if not gang.level:
         return {"minMember": least}

@@ -26,9 +26,10 @@ UNTIL: Final = 1.22
 """GPUs asked for, as a multiple of those there are, from which on nothing is refused: a reserve for what the
 relaxation does not see, such as whole nodes for pods that need them."""
 CPU: Final = 0.75
-"""Part of the free CPUs that the relaxation may use, because real nodes pack worse than its pools."""
+"""Part of the free CPUs that the relaxation may use; real nodes pack worse than its pools."""
 CPU_WORTH: Final = 0.002
-"""Milli-GPUs that a milli-CPU of a pod without GPUs is worth: such pods are served where no GPU suffers."""
+"""Milli-GPUs that a milli-CPU of a pod without GPUs is worth, so that such pods are served where they cost no
+GPU."""
 
 
 class TraceAdmission:

@@ -10,10 +10,10 @@ from kai_cp_models.arrays import Ints
 
 
 class TraceCluster:
-    """Free CPU and memory per node and free milli-GPUs per device (0 where there is no device).
+    """Free CPU and memory per node, and free milli-GPUs per device (0 where there is no device).
 
-    ``log`` names the nodes in the order in which they changed: a policy that keeps scores looks at
-    the part it has not seen and computes only those nodes again.
+    ``log`` names the nodes in the order in which they changed. A policy that keeps scores reads only the new
+    part of the log and computes the scores of those nodes again.
     """
 
     def __init__(self, nodes: Nodes, classes: Classes) -> None:
@@ -40,7 +40,7 @@ class TraceCluster:
         return np.asarray(ok)
 
     def tightest(self, c: int, node: int) -> tuple[int, ...]:
-        """The devices with least room that still fit a pod of class ``c`` on ``node``."""
+        """The fullest devices that still fit a pod of class ``c`` on ``node``."""
         count = int(self.classes.gpus[c])
         if count == 0:
             return ()

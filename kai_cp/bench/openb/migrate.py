@@ -24,7 +24,7 @@ SHARE: Final = 0.01
 TRIES: Final = 24
 """Nodes tried for one arriving pod."""
 PAUSE: Final = 10
-"""Pods that must have come or moved before a class is tried again after a failed try."""
+"""Pods that must have come or moved before a class is tried again after a failed attempt."""
 MOST: Final = 5
 """Most pods that move for one arriving pod."""
 
@@ -84,7 +84,7 @@ class MigratingPolicy:
         return place
 
     def _candidates(self, c: int) -> Ints:
-        """Nodes that could hold the pod, those first where least must leave."""
+        """Nodes that could hold the pod; nodes where the least must leave come first."""
         cluster, k = self.cluster, self.cluster.classes
         gpus, milli = int(k.gpus[c]), int(k.milli[c])
         lacks = np.maximum(0, milli - cluster.left)
@@ -161,7 +161,7 @@ class MigratingPolicy:
             leaving += pods
         cpu = int(k.cpu[c] - cluster.cpu[node]) - sum(int(k.cpu[where[p][0]]) for p in leaving)
         memory = int(k.memory[c] - cluster.memory[node]) - sum(int(k.memory[where[p][0]]) for p in leaving)
-        # Pods without GPUs first, then those with most CPUs per GPU.
+        # Pods without GPUs first, then pods with the most CPUs per GPU.
         others = sorted(
             (p for p in here if p not in leaving and k.total[where[p][0]] < k.total[c]),
             key=lambda p: (int(k.total[where[p][0]]), -int(k.cpu[where[p][0]])),

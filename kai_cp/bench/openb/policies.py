@@ -95,7 +95,7 @@ class Fragments:
 
     def __init__(self, cluster: TraceCluster) -> None:
         k = cluster.classes
-        # As published, a typical pod has no memory: classes that differ in memory only are one.
+        # As published, a typical pod has no memory: classes that differ only in memory are one class.
         counts: dict[tuple[int, int, int, str], int] = {}
         allowed: dict[str, NDArray[np.bool_]] = {}
         for c in range(len(k)):
@@ -114,7 +114,7 @@ class Fragments:
         self.levels, self.level_of = np.unique(milli, return_inverse=True)
 
     def amount(self, left: Ints, cpu: Ints, model: Ints) -> Floats:
-        """Milli-GPUs of every given state that are fragment in expectation."""
+        """Milli-GPUs of every given state that are expected to be fragments."""
         enough = left[:, :, None] >= self.levels[None, None, :]
         total = left.sum(axis=1)
         count = enough.sum(axis=1)
@@ -138,7 +138,7 @@ class PotentialPolicy(PlacementPolicy):
 
     @abstractmethod
     def scale(self, gain: Floats) -> Floats:
-        """Score [node] that is compared, of a gain [node] of potential in milli-GPUs."""
+        """Score [node] to compare, from a gain [node] of potential in milli-GPUs."""
 
     def score(self, c: int, among: Ints) -> tuple[Floats, Ints]:
         cluster, k = self.cluster, self.cluster.classes

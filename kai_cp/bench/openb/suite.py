@@ -29,7 +29,7 @@ from kai_cp_models.bounds import packing_bound
 MOVES: Final = "kai_cp prices, moves"
 REFUSES: Final = "kai_cp prices, moves, may refuse"
 REPACKED: Final = "any repacking, refuses nothing"
-"""Not a policy but what one could reach, see :mod:`kai_cp.bench.openb.repacked`."""
+"""Not a policy but a level that a policy could reach, see :mod:`kai_cp.bench.openb.repacked`."""
 POLICIES: Final[dict[str, type[PlacementPolicy]]] = {
     BestFit.name: BestFit,
     FragmentationGradient.name: FragmentationGradient,
