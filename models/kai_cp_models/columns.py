@@ -179,9 +179,9 @@ class Columns:
 
     @cached_property
     def alike(self) -> Ints:
-        """[G] a number that pod groups share which nothing tells apart but names and times: all their pods
-        are Pending, of one spec and one pod set, and none names a node (``Pod.nominated_node``). Every other
-        group has its own."""
+        """[G] a number that pod groups share which nothing tells apart but names, times and which nodes are
+        promised: all their pods are Pending, of one spec and one pod set, and all or none name a node
+        (``Pod.nominated_node``). Every other group has its own."""
         at, found = self.waiting, -1 - np.arange(len(self.groups))
         if not len(at):
             return found
@@ -192,7 +192,7 @@ class Columns:
         kinds = np.append(numbered(*told_apart), 0)
         least, most = (each.reduceat(kinds, bounds)[::2] for each in (np.minimum, np.maximum))
         first = pods[begins[at]]
-        same = (least == most) & (first["statuses"] == _STATUS[PodStatus.PENDING]) & ~first["nominated"]
+        same = (least == most) & (first["statuses"] == _STATUS[PodStatus.PENDING])
         at, rows = at[same], self.of_groups.rows[at[same]]
         named = [rows[name] for name in ("queues", "roots", "priorities", "preemptible")]
         found[at] = numbered(least[same], begins[at + 1] - begins[at], *named)

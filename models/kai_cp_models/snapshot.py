@@ -365,8 +365,8 @@ class Snapshot:
 
     @cached_property
     def alike(self) -> Mapping[GroupKey, int]:
-        """For each of these a number that groups share which nothing tells apart but names and times, see
-        ``Columns.alike``; where claims are counted (2.5), groups have no equals."""
+        """For each of these a number that groups share which nothing tells apart but names, times and which
+        nodes are promised, see ``Columns.alike``; where claims are counted (2.5), groups have no equals."""
         waiting = [group.key for group in self.waiting_groups]
         counted, columns = self.extras[CLAIM_MILLI_GPUS], self.columns
         numbers = range(len(waiting)) if counted else columns.alike[columns.waiting].tolist()

@@ -107,24 +107,27 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
     snapshot, gangs = ledger.snapshot, ledger.fixed.gangs
     known, alike, timed = dict[int, Ask](), snapshot.alike, snapshot.extras[TIMES] is not None
     for group in sorted(snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0)):
-        number = alike[group.key]
         # A back-off or a maximum run time belongs to a single group, whatever else is alike.
-        if group.backed_off or timed or number not in known:
-            try:
-                one = _waiting(ledger, gangs[group.key], first=True)
-            except Exception as problem:
-                # A defect costs only the group that it concerns.
-                logger.exception("pod group %s cannot be read: report this defect with its trace", group.key)
-                words = f"it cannot be read: {type(problem).__name__}: {problem}"
-                one = WaitingGroup(group, Refusal("InternalError", words), None, None)
-            if one is not None and one.ask is not None and one.refusal is None:
-                known[number] = one.ask
-            yield one
-        else:
-            like = known[number]
-            (_, _, elastic, *_), asked = like.entry
-            ask = Ask(group, gangs, (group_sort_key(group, elastic), asked), like.kind)
-            yield WaitingGroup(group, None, delay_of(snapshot, group), ask)
+        like = None if group.backed_off or timed else known.get(alike[group.key])
+        try:
+            one = _waiting(ledger, gangs[group.key], first=True) if like is None else _as(like, ledger, group)
+        except Exception as problem:
+            # A defect costs only the group that it concerns.
+            logger.exception("pod group %s cannot be read: report this defect with its trace", group.key)
+            words = f"it cannot be read: {type(problem).__name__}: {problem}"
+            one = WaitingGroup(group, Refusal("InternalError", words), None, None)
+        if one is not None and one.ask is not None and one.refusal is None:
+            known.setdefault(alike[group.key], one.ask)
+        yield one
+
+
+def _as(like: Ask, ledger: Ledger, group: PodGroup) -> WaitingGroup:
+    """How a group waits that is equal to that of an ask; only promises are its own."""
+    (_, _, elastic, *_), asked = like.entry
+    ask = Ask(group, like.gangs, (group_sort_key(group, elastic), asked), like.kind)
+    if like.pods[0].nominated_node is not None and ledger.promised(ask.pods):
+        ask.entry = group_sort_key(group, elastic, promised=True), asked
+    return WaitingGroup(group, None, delay_of(ledger.snapshot, group), ask)
 
 
 def _waiting(ledger: Ledger, gang: Gang, *, first: bool = False) -> WaitingGroup | None:

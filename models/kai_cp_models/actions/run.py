@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, compress
+from operator import is_not
 
 import numpy as np
 
@@ -142,7 +143,7 @@ class ActionRun:
         base, pods = self.base, ledger.snapshot.pod_by_key
         found = {key: base.place_of(pod) for key, pod in ledger.evicted.items() if key not in base.evicted}
         # Nearly all are held there as they were, by the same record.
-        other = (key for key, held in base.held.items() if ledger.held.get(key) is not held)
+        other = compress(base.held, map(is_not, map(ledger.held.get, base.held), base.held.values()))
         given = ((key, base.place_of(pods[key])) for key in other)
         return found | {key: place for key, place in given if ledger.place_of(pods[key]) != place}
 
