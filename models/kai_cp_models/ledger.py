@@ -465,8 +465,10 @@ class Ledger:
         rollouts (3.8). ``now``: what leaves counts until it is gone, and a promised place not yet.
         """
         book, queue, words = self.book, group.queue, ""
-        held = book.bound_by(line := book.line(queue), now=now)
-        firm = None if group.preemptible else book.bound_by(line, firm=True, now=now)
+        if not (bounded := [i for i, _ in book.bounds(queue, group.preemptible)]):
+            return None
+        held = book.bound_by(bounded, now=now)
+        firm = None if group.preemptible else book.bound_by(bounded, firm=True, now=now)
         check = partial(over_bounds, book, queue, asked, held=held, firm=firm)
         over = check(preemptible=group.preemptible)
         if lending and over is not None and over.bound == "quota" and (lent := self.lent(pods, asked)):

@@ -123,18 +123,19 @@ class QueueBook:
     def settles_later(self, queue: str, amounts: Amounts, preemptible: bool, sign: int) -> None:
         """A charge of this sign counts only once pods have left or come."""
         change = subtract if sign > 0 else add
-        for key in self._bounded(queue, preemptible):
+        for key in self.bounds(queue, preemptible):
             self.unsettled[key] = change(self.unsettled.get(key, NOTHING), amounts)
 
     def bounded(self, given: Iterable[tuple[str, bool, Amounts]]) -> dict[tuple[int, bool], Amounts]:
         """What is given to queues, by whether it is preemptible, summed up in the rows that have a bound."""
         found: dict[tuple[int, bool], Amounts] = {}
         for queue, preemptible, amounts in given:
-            for key in self._bounded(queue, preemptible):
+            for key in self.bounds(queue, preemptible):
                 found[key] = add(found.get(key, NOTHING), amounts)
         return found
 
-    def _bounded(self, queue: str, preemptible: bool) -> Iterator[tuple[int, bool]]:
+    def bounds(self, queue: str, preemptible: bool) -> Iterator[tuple[int, bool]]:
+        """The rows of the queue's path that have a bound for pods that are preemptible or not."""
         for i in self.line(queue):
             if self.limit[i] != UNBOUNDED or not (preemptible or self.firm_quota[i] == UNBOUNDED):
                 yield i, preemptible

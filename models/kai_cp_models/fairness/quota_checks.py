@@ -93,10 +93,10 @@ def _first_over(
 ) -> OverQuota | None:
     """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""
     for i in book.line(queue):
-        held, most = used[i], bounds[i]
+        most = bounds[i]
         if most == UNBOUNDED or (among is not None and not among.get(i)):
             continue
-        free = lent.get(book.name(i), NOTHING) if lent else NOTHING
+        held, free = used[i], lent.get(book.name(i), NOTHING) if lent else NOTHING
         for resource in range(3):
             requested, counted = amounts[resource], held[resource] - free[resource]
             if requested != 0 and most[resource] != UNLIMITED and counted + requested > most[resource]:
