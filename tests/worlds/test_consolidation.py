@@ -311,3 +311,26 @@ def test_no_least_moves_are_claimed_where_a_whole_gang_could_leave_its_domain() 
     (stage,) = (stage for stage in plan.stages if stage.name == "consolidation: moved pods")
     assert (placed(plan) & {"t-0"}, stage.status) == ({"t-0"}, "FEASIBLE")
     assert stage.objective == len(evicted(plan)) == 3
+
+
+@pytest.mark.parametrize(
+    ("priorities", "served", "left"),
+    [
+        pytest.param((10, 50, 10), {"w-0", "h-0"}, set(), id="w outranks both"),
+        pytest.param((60, 50, 10), {"h-0"}, {"v-0"}, id="v outranks w"),
+        pytest.param((50, 50, 50), {"h-0"}, {"v-0"}, id="all are equal"),
+    ],
+)
+def test_a_later_action_may_take_what_was_moved(
+    priorities: tuple[int, int, int], served: set[str], left: set[str]
+) -> None:
+    """v moves from n1 to n2 for w; h, which does not move others, needs n2 with what is there. v goes on
+    running where w, with no right to v, then waits."""
+    v, w, u = (group(name, priority=p) for name, p in zip("vwu", priorities, strict=True))
+    only = {name: spec(2, node_selector=(("name", name),)) for name in ("n1", "n2")}
+    members = [pod("v-0", "n1"), pod("u-0", "n2"), pod("w-0", spec=only["n1"]), pod("h-0", spec=only["n2"])]
+    nodes = [node(name, gpus=2, labels={"name": name}) for name in only]
+    groups = [v, w, u, group("h", priority=90, preemptible=False)]
+    plan = solved(cluster(members, groups, nodes, actions=("allocate", "consolidation", "preempt")))
+    assert (placed(plan), evicted(plan)) == (served, {"u-0", "v-0"} - left)
+    assert {d.action for d in plan.decisions if d.kind == "Evict"} == {"preempt"}

@@ -245,16 +245,19 @@ def _commit(run: ActionRun) -> None:
             cycle.placed_by[pod.key] = action
 
     for pod, owners in named_triggers(run.policy, found, run.takes_of):
-        if pod.key in found.ledger.evicted and pod.key not in base.evicted:
+        changed = base.place_of(pod) != found.ledger.place_of(pod)
+        if pod.key in found.ledger.evicted and (changed or pod.key not in base.evicted):
             evicted(pod, owners)
-        elif pod.group is not None and pod.key in base.held and pod.key not in found.ledger.held:
-            cycle.placed_by.pop(pod.key, None)
-            words = f"its place of this cycle went to {owners[0]} ({action})"
-            cycle.waiting[pod.group] = Refusal("Withdrawn", words)
-        elif pod.group is not None and base.place_of(pod) != found.ledger.place_of(pod):
+        elif not changed or pod.group is None or pod.key in base.evicted:
+            continue
+        elif pod.key in found.ledger.held:
             # A place that the action may have freed; its queue is charged for one already.
             cycle.placed_by[pod.key] = action
             cycle.sequence.setdefault((action, pod.group), -1)
+        else:
+            cycle.placed_by.pop(pod.key, None)
+            words = f"its place of this cycle went to {owners[0]} ({action})"
+            cycle.waiting[pod.group] = Refusal("Withdrawn", words)
     for item, owners in found.owners.items():
         for _, pod in inherited(item, base, found.ledger):
             evicted(pod, owners[:1])

@@ -198,7 +198,8 @@ def overreaching(
     for item in sorted(owners, key=attrgetter("rank")):
         group, taker = item.group, owners[item][0]
         # A place of this cycle that is withdrawn or replaced never counted, unless it was promised before.
-        if new := [pod for pod in item.pods if pod.key in base.held and not base.as_promised(pod)]:
+        given = (pod for pod in item.pods if pod.key in base.held and pod.key not in base.evicted)
+        if new := [pod for pod in given if not base.as_promised(pod)]:
             there = charged(ledger, [pod for pod in new if pod.key not in withdrawn])
             book.charge(group.queue, amounts.subtract(charged(base, new), there), group.preemptible, -1)
         here = group, [pod for pod in item.pods if pod not in new]

@@ -299,6 +299,9 @@ def _given(cycle: Cycle, policy: EvictionPolicy) -> tuple[Set[GroupKey | None], 
     # The others still need what was evicted for several, and moves evict nothing for good.
     stay = (one for one in evictions.values() if len(one.triggers) > 1 or not policy.may_lose)
     kept: set[GroupKey | None] = {key for one in stay for key in one.triggers}
+    if not policy.may_lose:
+        # Nothing moves twice.
+        kept.update(pods[key].group for key in evictions)
     if not policy.own_queue:
         # A promised start that has come yields to groups that outrank it in its queue alone (12.8).
         kept.update(pods[key].group for key, by in cycle.placed_by.items() if by == "reservation")
@@ -325,9 +328,10 @@ def _units_of_changed(
     along: list[Owed] = [()]
     for u, (group, unit) in enumerate((group, unit) for group, some, *_ in found for unit in some):
         placed = [pod for pod in unit.pods if pod.key in ledger.held]
+        new = [pod for pod in placed if pod.status not in ACTIVE_USED]
         # As much of the weight has done no work.
-        rows["work"][u] = sum(map(gpu_weight, placed))
-        if len(placed) == len(unit.pods):
+        rows["work"][u] = sum(map(gpu_weight, new))
+        if len(new) == len(unit.pods):
             now, promised = cycle.snapshot.now, all(map(ledger.as_promised, unit.pods))
             # A promised place protects as a start does (4.2).
             rows["new"][u], rows["since"][u], rows["started"][u] = True, now, now if promised else np.nan
@@ -343,8 +347,7 @@ def _given_up(ledger: Ledger, gang: Gang, *, stays: bool) -> Iterator[Unit]:
     place of this cycle may."""
     for unit in gang.units(ledger.status):
         placed = [pod for pod in unit.pods if pod.key in ledger.held]
-        # What an earlier action of the cycle moved is not disturbed twice.
-        if (placed and stays) or any(pod.status in ACTIVE_USED for pod in placed):
+        if placed and stays:
             return
         yield unit
 

@@ -26,16 +26,16 @@ from tests.support.clusters import clusters
 from tests.support.objects import NOW, Object
 from tests.support.worlds import cluster, group, leaf, node, pod, queue, spec, tree
 
-L, W = GroupKey("ns", "l"), GroupKey("ns", "w")
+L, M, W = (GroupKey("ns", name) for name in "lmw")
 
 
 @pytest.mark.parametrize(
     ("triggers", "queue_of_m", "offered", "taken"),
     [
-        ((), "q", {L: ()}, {L}),
-        ((L,), "q", {L: ("m-0",)}, {L}),
+        ((), "q", {L: (), M: ()}, {L, M}),
+        ((L,), "q", {L: ("m-0",), M: ()}, {L, M}),
         ((L,), "other", {L: ("m-0",)}, set()),
-        ((L, W), "q", {}, set()),
+        ((L, W), "q", {M: ()}, {M}),
     ],
     ids=["for none", "for it alone", "h may not take what moved", "for another as well"],
 )
@@ -45,7 +45,8 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     offered: dict[GroupKey, tuple[str, ...]],
     taken: set[GroupKey],
 ) -> None:
-    """m has moved from n1 to n2 for ``triggers``, and l got n1. h of higher priority waits."""
+    """m has moved from n1 to n2 for ``triggers``, and l got n1. h of higher priority waits, and may stop m,
+    too, where it is in its queue."""
     snapshot = cluster(
         [pod("m-0", "n1", spec=spec(8)), pod("l-0", spec=spec(8)), pod("h-0", spec=spec(8))],
         [group("m", queue=queue_of_m, priority=40), group("l", priority=20), group("h", priority=60)],
@@ -67,7 +68,7 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     assert {ranked[rank].group.key for rank in ranks} == taken
 
 
-@pytest.mark.parametrize(("queue_of_m", "taken"), [("q", {"l-b", "l-a"}), ("other", set())])
+@pytest.mark.parametrize(("queue_of_m", "taken"), [("q", {"l-b", "l-a", "m-0"}), ("other", set())])
 def test_later_units_stay_where_a_place_may_not_be_taken(queue_of_m: str, taken: set[str]) -> None:
     """l needs one of its subgroups a and b. b got its place beside a, as m moved. b would go first (5.4);
     so h may not take a either, if it may not take what moved."""
@@ -95,7 +96,8 @@ def test_later_units_stay_where_a_place_may_not_be_taken(queue_of_m: str, taken:
     cycle.evicted_by[moved.key] = Eviction("consolidation", (L,), "")
     [ask] = waiting_groups(cycle, "preempt").values()
     ranked = victim_candidates(cycle, [ask], PREEMPT)
-    assert [one.pods[0].key.name for one in ranked] == ["l-b", "l-a"]
+    offered = [one.pods[0].key.name for one in ranked]
+    assert offered == ["l-b", "l-a", *(["m-0"] if queue_of_m == "q" else [])]
     assert {ranked[i].pods[0].key.name for i in ranked.takes(ask)} == taken
 
 
