@@ -182,13 +182,13 @@ def _replay(
     wanted = {ask.group.key: ask for ask in asks}
     groups = ledger.snapshot.group_by_key
     turns, lost = _turns(ledger, asks, {key: pods for key, pods in victims.items() if key not in wanted})
-    order = line.fork(ledger.book, also=turns)
+    coming = set(wanted) | set(victims)
+    order = line.thinned(coming).fork(ledger.book, also=turns)
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
     last: list[GroupKey] = []
     failed = False
-    coming = set(wanted) | set(victims)
     while coming and not late() and (key := order.pop(coming)) is not None:
         coming.discard(key)
         queue = groups[key].queue

@@ -64,6 +64,8 @@ class FairOrder:
         self._entries: tuple[dict[GroupKey, Entry], ...] = ()
         """The entries of all groups that were added, the last ones here and those before in what this is a
         fork of."""
+        self._thinned: tuple[Set[GroupKey], Self] | None = None
+        """The order that ``thinned`` made last, and for which groups."""
         self._forget()
         self._add(entries)
 
@@ -81,7 +83,7 @@ class FairOrder:
         ``only``: those of them that wait there, too; None: all. ``also``: what is added or replaced.
         """
         result: Self = copy(self)
-        result._book, result._own, self._own = book, set(), set()
+        result._book, result._own, self._own, result._thinned = book, set(), set(), None
         if only is None:
             result._waiting, result._passed = dict(self._waiting), dict(self._passed)
         else:
@@ -95,6 +97,22 @@ class FairOrder:
         result._forget()
         result._add(also)
         return result
+
+    def thinned(self, among: Iterable[GroupKey]) -> Self:
+        """An order to fork where only these groups are looked for, as long as nothing is taken from this one.
+        Of others that follow one another in a leaf and rank its queue alike, the first stands for all."""
+        here = {group for group in among if any(group in some for some in self._entries)}
+        if self._thinned is None or not here <= self._thinned[0]:
+            order: Self = self.fork(self._book)
+            for leaf, waiting in order._waiting.items():
+                found, like = list[_Waiting](), None
+                for one in islice(waiting, order._passed[leaf], None):
+                    if (wanted := one[1] in here) or one[2] != like:
+                        found.append(one)
+                        like = None if wanted else one[2]
+                order._waiting[leaf], order._passed[leaf] = found, 0
+            self._thinned = here, order
+        return self._thinned[1]
 
     def _forget(self) -> None:
         """Look at all queues again."""

@@ -324,6 +324,36 @@ def test_pop_among_some_groups_gives_the_order_of_single_pops(
     assert among.isdisjoint(before)
 
 
+@given(drawn=clusters(most=14), data=st.data())
+def test_a_thinned_order_gives_some_groups_in_the_same_order(
+    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]], data: st.DataObject
+) -> None:
+    snapshot, book, waiting = drawn
+    among = {key for key in sorted(waiting) if data.draw(st.booleans())}
+    line = FairOrder(snapshot, book, waiting)
+    thin = line.thinned(among)
+    assert line.thinned(sorted(among)[1:]) is thin
+    also = {key: (entry[0], (0, 0, 0)) for key, entry in waiting.items() if key in among and data.draw(SMALL)}
+    orders = [line.fork(book, also=also), thin.fork(book, also=also)]
+    while (key := orders[0].pop(among)) is not None:
+        assert orders[1].pop(among) == key
+        queue = snapshot.group_by_key[key].queue
+        book.charge(queue, waiting[key][1], preemptible=True)
+        for order in orders:
+            order.charged(queue)
+    assert orders[1].pop(among) is None
+
+
+def test_groups_alike_are_one_in_a_thinned_order() -> None:
+    snapshot = cluster(
+        [node()], [queue("team")], [group(f"g{i}", "team", created=float(i)) for i in range(9)]
+    )
+    waiting = {one.key: (group_sort_key(one, 0), (0, 0, 1000)) for one in snapshot.groups}
+    line = FairOrder(snapshot, QueueBook.of(snapshot), waiting)
+    thin = line.thinned(list(waiting)[4:5])
+    assert [key.name for key in iter(thin.fork(QueueBook.of(snapshot)).pop, None)] == ["g0", "g4", "g5"]
+
+
 @given(drawn=clusters(), data=st.data())
 def test_fair_order_is_the_naive_one_whatever_happens_in_between(
     drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]], data: st.DataObject
