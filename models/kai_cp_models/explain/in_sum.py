@@ -27,6 +27,7 @@ class InSum:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._names = ledger.snapshot.dimensions
         self._free: list[int] = ledger.free.clip(min=0).sum(axis=0).tolist()
 
     @cached_property
@@ -39,39 +40,43 @@ class InSum:
 
         A share of a GPU may also come from what is free of GPUs that others share.
         """
-        free = self._free
-        asked = [sum(amounts) for amounts in zip(*(pod.spec.requests for pod in pods), strict=True)]
-        if shares := sum(_least_share(self._ledger, pod) for pod in pods):
-            asked[GPU] += shares
+        free, asked = self._free, self._asked(pods)
+        if any(pod.spec.gpu.shares for pod in pods):
             free = [have + self._shares if d == GPU else have for d, have in enumerate(free)]
         pairs = enumerate(zip(asked, free, strict=True))
         return [Short(d, need, have) for d, (need, have) in pairs if need > have]
 
-    def beyond(self, pods: Sequence[Pod]) -> bool:
-        """Whether the pods need more than all nodes that accept one of them have together, even if empty."""
+    def _asked(self, pods: Sequence[Pod]) -> list[int]:
+        """[D] what all pods take at least."""
+        asked = [sum(amounts) for amounts in zip(*(pod.spec.requests for pod in pods), strict=True)]
+        asked[GPU] += sum(_least_share(self._ledger, pod) for pod in pods)
+        return asked
+
+    def beyond(self, pods: Sequence[Pod]) -> str:
+        """What the pods need that all nodes which accept one of them do not have together, even if empty;
+        empty if there is nothing of the kind."""
         table = self._ledger.fixed.table
         specs = {pod.spec: pod for pod in pods}.values()
         nodes = np.logical_or.reduce([table.accepting(pod) for pod in specs])
-        owned = table.allocatable[nodes].sum(axis=0)
-        return any(asked > owned[d] for d, asked, _ in self.short(pods))
+        owned = table.allocatable[nodes].sum(axis=0).tolist()
+        where = "all nodes" if nodes.all() else "the nodes that accept them"
+        return "; ".join(
+            f"{self._need(d, asked, pods)}; {where} together have {amount(self._names[d], has)}, "
+            f"{amount(self._names[d], asked - has)} too few"
+            for d, (asked, has) in enumerate(zip(self._asked(pods), owned, strict=True))
+            if asked > has
+        )
 
     def words(self, pods: Sequence[Pod]) -> str:
-        """What all pods that must start together need and what is free, for each dimension with too little;
-        for a dimension in which all nodes together have too little even if empty, how much they have and
-        lack."""
-        names = self._ledger.snapshot.dimensions
-        owned = self._ledger.fixed.table.owned
-        several = f" for {len(pods)} pods" if len(pods) > 1 else ""
+        """What all pods that must start together need and what is free, per dimension with too little."""
         return "; ".join(
-            f"needs {quantity(names[d], asked)}{several}; "
-            + (
-                f"all nodes together have {amount(names[d], owned[d])}, "
-                f"{amount(names[d], asked - owned[d])} too few"
-                if asked > owned[d]
-                else f"{amount(names[d], free)} free in all"
-            )
+            f"{self._need(d, asked, pods)}; {amount(self._names[d], free)} free in all"
             for d, asked, free in self.short(pods)
         )
+
+    def _need(self, d: int, asked: int, pods: Sequence[Pod]) -> str:
+        several = f" for {len(pods)} pods" if len(pods) > 1 else ""
+        return f"needs {quantity(self._names[d], asked)}{several}"
 
 
 def _least_share(ledger: Ledger, pod: Pod) -> int:

@@ -50,6 +50,8 @@ _OF_THE_PLAN: Final = _BY_BOUNDS | _OF_CAPACITY
 recorded."""
 _WITHOUT_NUMBERS: Final = frozenset({"NoVictims", "NotPossible", "NoRoomInSum"})
 """Certificates about everything that may leave: their words do not say what is asked for and what is free."""
+_OF_SUMS: Final = frozenset({"NodeFragmented", *_WITHOUT_NUMBERS})
+"""Reasons for too little free capacity, which hide that the nodes are too small even if they are empty."""
 _FITS_ALONE: Final = "one pod fits, but not all that must start together"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
@@ -160,6 +162,8 @@ class _Reasons:
             message = f"{self._in_sum.words(batch.all_pods)}, and nothing may be evicted for it"
         elif reason in _WITHOUT_NUMBERS and (sums := self._in_sum.words(batch.all_pods)):
             message = f"{sums}; {message}"
+        if reason in _OF_SUMS and (lack := self._in_sum.beyond(batch.all_pods)):
+            return "NoNodeAccepts", "; ".join([*refusing(ledger.fixed.table, pending[0]), lack])
         if reason == "NoRoomInSum" and self._needs_reclaim(group):
             owed = self._owed_nothing(group, batch)
             return (reason, message) if owed is None else ("OverFairShare", f"{owed}; {message}")
@@ -233,8 +237,11 @@ class _Reasons:
         return None if why is None else why.message
 
     def _beyond_topology(self, group: PodGroup, batch: Batch) -> bool:
-        """Whether a gang did not fit even without its required level, and nothing may leave for it."""
-        if not self._in_sum.short(batch.all_pods) or _may_take(self._ledger, group, batch.all_pods):
+        """Whether a gang fits not even without its required level, and what may leave cannot help."""
+        pods = batch.all_pods
+        if not self._in_sum.short(pods) or (
+            _may_take(self._ledger, group, pods) and not self._in_sum.beyond(pods)
+        ):
             return False
         scopes = (scope for above, _ in batch.leaves for scope in above)
         return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)

@@ -20,14 +20,21 @@ def test_a_cluster_without_nodes_is_short_of_shares_by_memory() -> None:
 @pytest.mark.parametrize(
     ("pods", "words"),
     [
-        (3, "needs 6 GPUs for 3 pods; 4 free in all"),
-        (4, "needs 8 GPUs for 4 pods; all nodes together have 6, 2 too few"),
+        (3, ("needs 6 GPUs for 3 pods; 4 free in all", "")),
+        (
+            4,
+            (
+                "needs 8 GPUs for 4 pods; 4 free in all",
+                "needs 8 GPUs for 4 pods; all nodes together have 6, 2 too few",
+            ),
+        ),
     ],
 )
-def test_more_than_all_nodes_have_is_told_as_missing(pods: int, words: str) -> None:
+def test_more_than_all_nodes_have_is_told_as_missing(pods: int, words: tuple[str, str]) -> None:
     """Three nodes of two GPUs, of which r holds two: what r might free does not help four pods."""
     nodes = [tiny.node(f"n{i}", gpus=2) for i in range(3)]
     asking = [tiny.pod(f"g-{i}", group="g", gpus=2) for i in range(pods)]
     snapshot = tiny.world(nodes, [tiny.pod("r", "n0", gpus=2), *asking])
     asked = [pod for pod in snapshot.pods if pod.key.name != "r"]
-    assert InSum(Ledger.of(snapshot)).words(asked) == words
+    in_sum = InSum(Ledger.of(snapshot))
+    assert (in_sum.words(asked), in_sum.beyond(asked)) == words

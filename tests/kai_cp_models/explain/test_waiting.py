@@ -155,7 +155,7 @@ def test_a_proof_leaves_nothing_undecided() -> None:
     (undecided,) = unscheduled(cycle)
     assert (undecided.reason, undecided.proved) == ("NotDecidedInTime", False)
     (refused,) = unscheduled(cycle, {key})
-    assert (refused.reason, refused.proved) == ("NoRoomInSum", True)
+    assert (refused.reason, refused.proved) == ("NoNodeAccepts", True)
 
 
 @pytest.mark.parametrize(
@@ -359,8 +359,8 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 ],
                 groups={"t": {"minMember": 2}},
             ),
-            "NoRoomInSum",
-            "a pod needs 1 GPU; 0 free in all",
+            "NoNodeAccepts",
+            "needs 2 GPUs for 2 pods; all nodes together have 1, 1 too few",
         ),
         (  # Two GPUs are free in all, enough for one of the pods but not for both, and one on each node.
             tiny.world(
@@ -401,8 +401,9 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 queues=TWO_QUEUES,
                 actions=ALL,
             ),
-            "NoRoomInSum",
-            "1 of 2 nodes: node selector zone=z not met; a pod needs 1 GPU; 0 free on the others",
+            "NoNodeAccepts",
+            "1 of 2 nodes: node selector zone=z not met; "
+            "needs 2 GPUs for 2 pods; the nodes that accept them together have 1, 1 too few",
         ),
         (  # q holds more than its fair share, but no other queue holds anything to reclaim.
             tiny.world(
@@ -425,8 +426,8 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 queues=TWO_QUEUES,
                 actions=ALL,
             ),
-            "NoRoomInSum",
-            "a pod needs 1 GPU; 0 free in all",
+            "NoNodeAccepts",
+            "needs 3 GPUs for 3 pods; all nodes together have 2, 1 too few",
         ),
         (  # Allocate refused t for want of capacity; then v reclaimed a GPU, and took all of the quota.
             tiny.world(

@@ -277,7 +277,7 @@ def test_portions_share_what_a_victim_leaves() -> None:
     plan = solved(shares_for_a_gpu(fraction(250), 4))
     assert lost(plan) == {"v-0"}
     assert placed(plan) == {f"t-{i}" for i in range(4)}
-    assert reasons(solved(shares_for_a_gpu(fraction(250), 5))) == {"t": "NoRoomInSum"}
+    assert reasons(solved(shares_for_a_gpu(fraction(250), 5))) == {"t": "NoNodeAccepts"}
 
 
 def test_shares_by_memory_share_what_a_victim_leaves() -> None:
