@@ -426,7 +426,8 @@ class Ledger:
         with its reservation pod."""
         need, left = self.share_mib_on(pod, node), (self.room.idle_on if now else self.room.free_on)[node]
         known = self.devices.get(node, {})
-        held = [one for name in names if (one := known.get(name)) and (now or one.active or one.pipelined)]
+        there = [one for name in names if (one := known.get(name)) is not None]
+        held = [one for one in there if one.active or (one.releasing if now else one.pipelined)]
         if any(one.free_mib(self.fixed.mib_on[node], now=now) < need for one in held):
             return False
         fresh = len(names) - len(held)

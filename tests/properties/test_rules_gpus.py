@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.brute import Places, agrees, gives_way, worlds
 from tests.support.objects import Object
+from tests.support.plans import solved
 from tests.support.tiny import node, pod, world
 
 
@@ -138,6 +139,26 @@ def test_gpus_of_pods_that_leave(host: Host, standing: list[Ask], wanted: Ask) -
         return holds_beside(host, wanted, stay, left)
 
     gives_way(found, "x", dict.fromkeys(running, "n0"), legal)
+
+
+@worlds(60)
+@given(
+    st.integers(2, 3),
+    st.lists(st.tuples(ASKS, st.integers(1, 3), st.booleans()), min_size=1, max_size=3),
+    st.sampled_from(("consolidation, allocate", "preempt, allocate", "allocate, consolidation")),
+)
+def test_a_place_is_given_at_once_where_no_pod_leaves(
+    gpus: int, gangs: list[tuple[Ask, int, bool]], actions: str
+) -> None:
+    """Also to shares that open an idle GPU together; some gangs were promised the node."""
+    pods = [pod("r", "n0", gpus=1, priority="low")]
+    for number, (ask, count, promised) in enumerate(gangs):
+        status = {"nominatedNodeName": "n0"} if promised else {}
+        pods += [ask.made(f"x{number}-{i}", group=f"x{number}", status=status) for i in range(count)]
+    least = {f"x{number}": {"minMember": count} for number, (_, count, _) in enumerate(gangs)}
+    plan = solved(world([Host(gpus, 40_000, 9).made("n0")], pods, groups=least, actions=actions))
+    kinds = {decision.kind for decision in plan.decisions}
+    assert "Evict" in kinds or "Nominate" not in kinds
 
 
 def holds_beside(host: Host, ask: Ask, stay: Sequence[Ask], left: Sequence[int]) -> bool:
