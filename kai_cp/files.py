@@ -25,12 +25,12 @@ STDIN: Final = "-"
 MOST_BYTES: Final = 256 * 1024**2
 """Most bytes of a document (decisions, objects); an answer for 100,000 pods has a tenth of it."""
 SILENT_SECONDS: Final = 30.0
-"""Longest wait for something in a pipe, such as the output of a command that is given as a file."""
+"""The longest silence of a pipe, such as the output of a command that is given as a file."""
 PIPE_SECONDS: Final = 600.0
-"""Longest wait for the end of a pipe; 2 GiB at 4 MiB a second take less."""
+"""The longest wait for the end of a pipe; 2 GiB at 4 MiB a second take less."""
 _PIECE_BYTES: Final = 1024**2
 _AGAIN_SECONDS: Final = 1.0
-"""What swallows the alarm meets it again."""
+"""Code that swallows the alarm meets it again after this time."""
 _AT_ONCE_SECONDS: Final = 1e-6
 """Zero would turn the alarm off."""
 
@@ -56,7 +56,7 @@ class TooLate(Exception):
 
 
 class _Alarm(BaseException):
-    """Rings past everything that catches exceptions."""
+    """An alarm that gets past every ``except Exception``."""
 
 
 def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
@@ -116,7 +116,7 @@ def text_of(content: bytes) -> str:
 
 
 def read_gzip(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """What a gzip file unpacks to. Raises ``OSError``, also for a damaged file, and ``TooLarge``."""
+    """The unpacked content of a gzip file. Raises ``OSError``, also for a damaged file, and ``TooLarge``."""
     with gzip.GzipFile(fileobj=BytesIO(read(path, most_bytes))) as file:
         try:
             found = file.read(most_bytes + 1)

@@ -10,7 +10,7 @@ from typing import Any
 Json = Mapping[str, Any]
 """A JSON object that is only read."""
 Object = dict[str, Any]
-"""A JSON object that is made or changed here, such as one for the API server."""
+"""A JSON object that may be made or changed here, such as one for the API server."""
 Document = Mapping[str, Any]
 """What a command prints with ``--format json``; its fields are in docs/reference-json.md."""
 

@@ -9,15 +9,15 @@ from typing import Final
 
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
 _SHARE: Final = 0.6
-"""Share of a container's memory for one of its processes; the kernel kills all of them when it is used up."""
+"""Share of a container's memory that one of its processes may use; the kernel kills all of them when the
+memory is used up."""
 _M_ARENA_MAX: Final = -8
 """Of glibc's ``mallopt``."""
 
 
 def one_heap() -> None:
-    """Let the threads that start from now on share one heap: each thread's own would keep what its largest
-    task took. Other C libraries than glibc have no such setting.
-    """
+    """Let the threads that start from now on share one heap. Otherwise each thread's own heap keeps the
+    memory of its largest task. C libraries other than glibc have no such setting."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 

@@ -1,7 +1,8 @@
-"""What the server imports from which workers are forked (see ``kai_cp.worker``); importing this does it.
+"""The modules that the server imports before it forks workers (see ``kai_cp.worker``); importing this module
+loads them.
 
-Modules are not garbage: the collector, which would look through them again and again, waits until they are
-there, and leaves them alone afterwards. So forked workers also go on sharing their memory.
+Modules are not garbage, so the garbage collector waits until they are loaded and ignores them afterwards. It
+would otherwise look through them again and again, and forked workers would no longer share their memory.
 """
 
 from __future__ import annotations

@@ -11,6 +11,6 @@ def one_line(text: str) -> str:
 
 
 def in_plot(text: str) -> str:
-    """The text escaped for a plot, in which text between two dollars would be a formula, and an invalid one
-    an error."""
+    """The text escaped for a plot. Plots read text between two dollars as a formula, and an invalid formula
+    is an error."""
     return text.replace("$", r"\$")

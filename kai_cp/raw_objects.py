@@ -12,7 +12,7 @@ from typing import Any, Final
 from kai_cp.json_types import Object
 
 NOW: Final = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
-"""The instant at which made snapshots are to be read."""
+"""The time as of which generated snapshots are read."""
 
 PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 """Priority classes that KAI installs; 100 and above is not preemptible (1.3)."""
@@ -59,7 +59,7 @@ def ago(seconds: float) -> str:
 
 
 def metadata(name: str, namespace: str | None = None, *, uid: str = "", **more: Any) -> Object:
-    """What identifies an object, and the fields of ``more`` that say something (not None)."""
+    """The identity of an object, and those fields of ``more`` that are not None."""
     where = {} if namespace is None else {"namespace": namespace}
     said = {key: value for key, value in more.items() if value is not None}
     return {"name": name, **where, "uid": uid or name, **said}
@@ -79,7 +79,7 @@ def node(meta: Object, amounts: Mapping[str, str]) -> Object:
 
 
 def shares(quota: Mapping[str, float], limit: Mapping[str, float]) -> Object:
-    """Rows of a queue of weight 1; what ``quota`` and ``limit`` do not name has no bound (-1)."""
+    """Rows of a queue of weight 1; resources that ``quota`` and ``limit`` do not name have no bound (-1)."""
     return {
         name: {"quota": quota.get(name, -1), "limit": limit.get(name, -1), "overQuotaWeight": 1}
         for name in RESOURCES
@@ -98,7 +98,7 @@ def group(meta: Object, **spec: Any) -> Object:
 
 
 def pod(meta: Object, requests: Mapping[str, str], *, node: str = "", phase: str = "", **spec: Any) -> Object:
-    """A pod with one container; it runs where it has a node, unless ``phase`` says otherwise."""
+    """A pod with one container; it runs if it has a node, unless ``phase`` says otherwise."""
     place = {"nodeName": node} if node else {}
     return {
         "metadata": meta,

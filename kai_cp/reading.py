@@ -20,12 +20,12 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
 _OPTIONS: Final = ".options.json"
-"""``NAME.options.json`` beside a snapshot says something about NAME and is not a snapshot."""
+"""``NAME.options.json`` beside a snapshot belongs to NAME and is not a snapshot."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").fullmatch
 
 
 def inputs(arguments: Iterable[str]) -> tuple[list[Source], list[str]]:
-    """The inputs that the arguments mean, and a line for every argument that means none."""
+    """The inputs that the arguments name, and a line for every argument that names none."""
     usable: list[str] = []
     problems: list[str] = []
     for argument in arguments:
@@ -69,7 +69,7 @@ def read(
 
 
 def loaded(source: str | bytes | Path, settings: Settings) -> Loaded:
-    """The raw snapshot of a path, of ``-`` or of bytes, to the limits of the settings."""
+    """The raw snapshot of a path, of ``-`` or of bytes, read within the limits of the settings."""
     return load(source, **_limits(settings))
 
 
@@ -78,9 +78,11 @@ def _limits(settings: Settings) -> dict[str, int]:
 
 
 def as_of(source: str | bytes | Path, raw: Mapping[str, Any]) -> float:
-    """The time as of which a snapshot is read when no other is named, so every command sees the same cluster.
+    """The time as of which a snapshot is read if no other is named, so that every command sees the same
+    cluster.
 
-    That of the cycle that is recorded beside it, else when it was taken, else the present second.
+    It is the time of the cycle that is recorded beside the snapshot, else the time at which it was taken,
+    else the present second.
     """
     return decided_at(source) or taken_at(raw) or float(int(time.time()))
 
@@ -97,11 +99,11 @@ def decided_at(source: str | bytes | Path) -> float | None:
 
 
 def taken_at(raw: Mapping[str, Any]) -> float | None:
-    """When a snapshot was taken: the newest time that something in it had happened.
+    """When a snapshot was taken: the newest past time in it.
 
-    Only what metadata and status tell of counts, without annotations, in which users may write any time, and
-    nothing that is yet to come (a pod that is being deleted says when it will be gone at the latest).
-    None: it contains no time.
+    Only times in metadata and status count. Annotations do not, because users may write any time into them;
+    neither do times to come (a pod that is being deleted says when it will be gone at the latest). None: it
+    contains no time.
     """
     newest, clock = None, time.time()
     for objects in raw["rawObjects"].values():
@@ -114,7 +116,8 @@ def taken_at(raw: Mapping[str, Any]) -> float | None:
 
 
 def _times(*parts: Any) -> Iterator[str]:
-    """Every time in Kubernetes' notation below these; texts in it compare like the times they mean."""
+    """Every time in Kubernetes' notation below these objects; such texts compare like the times they stand
+    for."""
     stack = list(parts)
     while stack:
         part = stack.pop()

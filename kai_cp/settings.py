@@ -40,7 +40,7 @@ _EXPECTED: Final = {
     "too": "expected at least one entry",
     "extra": "unknown key",
 }
-"""By the beginning of the type of an error of pydantic."""
+"""Our words for pydantic's errors, by the beginning of the error's type."""
 
 
 class BadSettings(ValueError):
@@ -206,7 +206,7 @@ def as_yaml(settings: Settings) -> str:
 
 
 def idle_weights(settings: Settings) -> list[str]:
-    """One sentence for each weight that was changed and counts nowhere: its goal is in no sum."""
+    """One sentence for each weight that was changed without effect, because its goal is in no sum."""
     objective = settings.objective
     added = {name for entry in objective.goals if len(parts := goals_of(entry)) > 1 for name in parts}
     return [

@@ -26,11 +26,11 @@ from kai_cp_models.snapshot import Snapshot
 ENGINE: Final = 0.95
 """Share of the budget after which the engine itself ends; the rest is for writing."""
 GRACE: Final = 0.2
-"""Share of the budget by which the answer may be late; then the worker is killed."""
+"""Share of the budget by which the answer may be late before the worker is killed."""
 LEAST_GRACE_SECONDS: Final = 1.0
 """The answer may always be this late, because a small budget leaves no time for writing."""
 SHORT_BUDGET_SECONDS: Final = 5.0
-"""For a shorter budget, the time to load CP-SAT would be too large a share."""
+"""In a shorter budget, loading CP-SAT would take too large a share."""
 
 MEMORY: Final = "it takes more memory than is allowed (limits.memory_bytes)"
 _LATE: Final = "it could not be read in time; a larger limits.read_seconds allows more"
@@ -67,7 +67,7 @@ Watch = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class SolvingResult:
-    """What came of a task.
+    """The result of a task.
 
     ``document``: JSON, None when the input could not be read. ``problem``: one line that names the input,
     when it was bad or the engine failed. ``end``: *late* when it was stopped at the deadline, *interrupted*
@@ -179,8 +179,8 @@ def progress(snapshot: Snapshot, plan: Plan) -> Progress:
 
 
 def interim(snapshot: Snapshot, plan: Plan) -> Plan:
-    """``plan`` as the answer if time ends now: groups that were not looked at are named, and no stage is left
-    out."""
+    """``plan`` as the answer if time ends now: groups that no action has looked at are named, and no stage is
+    left out."""
     known = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
     known |= {entry.group for entry in plan.unscheduled}
     missing = tuple(

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 def started(body: Callable[[], int]) -> int:
-    """The status of ``body``, which imports what it needs and tells of its own ends."""
+    """The status of ``body``, which imports what it needs and reports its own errors."""
     _open_closed()
     try:
         return body()
-    except KeyboardInterrupt:  # Before there was anything that could tell of it.
+    except KeyboardInterrupt:  # The program was interrupted before ``body`` could report it.
         print("kai-cp: interrupted", file=sys.stderr)
         return 130
 

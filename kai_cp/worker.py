@@ -28,7 +28,7 @@ from kai_cp_models.collection import collector_held
 ENGINE: Final = ("kai_cp.preload",)
 """Imported once, before any worker is forked: all that reads and decides, except CP-SAT."""
 ENGINE_AND_SOLVER: Final = (*ENGINE, "kai_cp_models.loaded")
-"""For a long-lived program; one that answers a single task starts faster without it."""
+"""For a long-lived program; one that answers a single task starts faster without the solver."""
 
 _STOP_SECONDS: Final = 5.0
 _LONGEST_POLL_SECONDS: Final = 86_400.0
@@ -40,11 +40,11 @@ End = Literal["done", "late", "interrupted", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a task.
+    """The result of a task.
 
-    ``answer``: the last one sent, None if there was none. ``end``: *done* when the job returned, *late*
-    when its time was up, *interrupted* by Ctrl-C, *failed* when it raised or its process died; then
-    ``failure`` is one line and ``details`` the traceback.
+    ``answer``: the last one sent, None if there was none. ``end``: *done* when the job returned, *late* when
+    its time was up, *interrupted* by Ctrl-C, *failed* when it raised or its process died; then ``failure`` is
+    one line and ``details`` the traceback.
     """
 
     answer: Any

@@ -1,4 +1,4 @@
-"""YAML from unknown authors: whatever is wrong with it, the error is the same. And YAML for readers."""
+"""YAML from unknown authors, whose errors all have one type; and YAML for readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 
 
 class _Loader(yaml.SafeLoader):
-    """Ends at the first value too many: what is counted bounds the time, on every thread."""
+    """Ends at the first value beyond the limit: counting bounds the time, on every thread."""
 
     values = 0
 
@@ -36,7 +36,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _short(node: yaml.ScalarNode) -> yaml.ScalarNode:
-    """The number, where it is one: 1:59:59… is a number of any length to YAML, and takes its square."""
+    """The number, unless it is too long: to YAML, 1:59:59… is a number of any length, and reading it takes
+    the square of that."""
     if len(node.value) > _LONGEST_NUMBER:
         raise yaml.YAMLError(f"a number has more than {_LONGEST_NUMBER} characters")
     return node
@@ -77,12 +78,12 @@ class _Plain(_Fast):  # type: ignore[misc]
 
 
 def written(*documents: Any, width: int = 80) -> str:
-    """YAML documents as kubectl writes them: what is there twice is written twice."""
+    """YAML documents as kubectl writes them: repeated values are written out again."""
     return str(yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=width))
 
 
 def why(error: OSError | yaml.YAMLError) -> str:
-    """What is wrong with a file or its text, in one line: with the place, where the error has one."""
+    """What is wrong with a file or its text, in one line; with the line number if the error has one."""
     if isinstance(error, OSError):
         return f"cannot be read: {error.strerror or error}"
     mark = getattr(error, "problem_mark", None)
@@ -95,7 +96,7 @@ def _value(loader: _Loader, root: yaml.Node | None) -> Any:
 
 
 def _counted(root: yaml.Node | None) -> yaml.Node | None:
-    """The document itself, where it is small enough with aliases written out."""
+    """The document itself, if it is small enough with aliases written out."""
     waiting = [root] if root is not None else []
     values = 0
     while waiting:

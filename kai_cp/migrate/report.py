@@ -22,7 +22,7 @@ from kai_cp.object_names import LONGEST_LABEL
 from kai_cp.reader.fields import Malformed, object_at, text_at
 
 _LONGEST: Final = LONGEST_LABEL - len("kai-cp-scheduler-")
-"""Letters of a shard's name in the chart, in a release called ``kai-cp``."""
+"""The most letters of a shard's name in the chart, in a release called ``kai-cp``."""
 USUAL: Final = ("podgrouper", "podgroup-controller", "queue-controller")
 
 

@@ -152,7 +152,8 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
     "*.metricsPort": _not("metrics are on port 8080"),
     "binder.volumeBindingTimeoutSeconds": _not("add --volume-binding-timeout-seconds to binder.extraArgs"),
 }
-"""By path in ``spec`` of a Config; ``*`` is one part. The most exact row counts, and covers what is below."""
+"""By path in ``spec`` of a Config; ``*`` is one part. The most exact row counts, and covers everything below
+it."""
 
 PARTS: Final[Mapping[str, str]] = {
     "podGrouper": "podgrouper",

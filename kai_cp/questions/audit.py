@@ -15,7 +15,7 @@ from kai_cp_models.shown import plural
 
 
 def ask(facts: SnapshotDetails) -> dict[str, Any]:
-    """``audit/1``, in GPUs, after what was decided.
+    """``audit/1``, in GPUs, after the plan.
 
     ``pairs``: a queue that is owed and one above its fair share that could give. ``gpus``: what the smallest
     next batch of an owed pod group needs. ``idleQuota``: quota that its queue neither uses nor waits to use.
@@ -47,7 +47,8 @@ def _excess(queue: Document) -> float:
 def _pairs(
     facts: SnapshotDetails, leaves: Mapping[str, Document], after: Mapping[str, Document]
 ) -> Iterator[Document]:
-    """Pairs of queues. Fair shares count below the lowest common ancestor, which divides what it has."""
+    """Pairs of queues. Fair shares are compared below the lowest common ancestor, which divides what it
+    has."""
     entries = {entry["podGroup"]: entry for entry in facts.decisions["unscheduled"]}
     needs = {str(key): need.gpu for key, (_, need) in facts.owed.needs.items()}
     found = []

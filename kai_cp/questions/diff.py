@@ -22,10 +22,10 @@ def decisions(a: Plan, b: Plan, waiting: tuple[bool, bool] = (True, True)) -> di
     """``decision-diff/1``: pod groups to which two answers give different things, pods they evict, and nodes
     they choose.
 
-    The answers may come from any engine: KAI's and ours, or ours with two settings. A pod whose group only
-    one of them names is of that group in both, and a group of its own where neither does.
+    The answers may come from any engine: KAI's and ours, or ours with two settings. If only one answer names
+    a pod's group, the pod is of that group in both; if neither does, the pod is a group of its own.
 
-    ``waiting``: whether each answer tells what stays pending; KAI's does not. What only one tells is no
+    ``waiting``: whether each answer says what stays pending; KAI's does not. What only one of them says is no
     difference.
     """
     groups = {d.pod: d.group for plan in (a, b) for d in plan.decisions if d.group is not None}

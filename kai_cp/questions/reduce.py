@@ -45,7 +45,7 @@ class Fact:
         Raises ``BadFact`` for any other text.
         """
         kind, _, rest = text.strip().partition(" ")
-        # What is skipped is called `Pod NS/NAME` in answers.
+        # Answers call a skipped object `Pod NS/NAME`.
         subject, _, reason = (rest.strip(), "", "") if kind == "skipped" else rest.strip().partition(" ")
         if kind not in KINDS or not subject or (reason and kind != "waiting"):
             raise BadFact(
@@ -55,14 +55,14 @@ class Fact:
         return Fact(kind, subject, reason)
 
     def with_reason(self, plan: Plan) -> Fact:
-        """The same, with the reason why the pod group waits in a plan where none was said."""
+        """The same fact with the reason why the pod group waits in a plan, if the fact names none."""
         if self.kind != "waiting" or self.reason:
             return self
         found = (entry.reason for entry in plan.unscheduled if str(entry.group) == self.subject)
         return replace(self, reason=next(found, ""))
 
     def instead(self, plan: Plan) -> str:
-        """What is the case in a plan where the pod group does not wait for the reason that was said."""
+        """What is true of a plan in which the pod group does not wait for the stated reason."""
         if self.kind != "waiting":
             return ""
         now = replace(self, reason="").with_reason(plan).reason

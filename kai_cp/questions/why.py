@@ -18,7 +18,7 @@ _KEYS: Final = (
     *("queue", "parent", "quota", "limit", "priority"),
     *("overQuotaWeight", "fairShare", "used", "asked", "borrowed"),
 )
-"""What is shown of a queue, in this order."""
+"""The columns of a queue, in this order."""
 
 
 def why(name: str) -> SnapshotQuestion:
@@ -51,7 +51,7 @@ def _largest_first(line: Document) -> tuple[bool, float, str]:
 
 
 def _asked(inspection: Document, queues: Mapping[str, Document]) -> dict[str, float]:
-    """What each queue holds and what waits below it asks for."""
+    """What each queue holds, plus what waits below it."""
     found = {name: queue["gpu"]["allocated"] for name, queue in queues.items()}
     for entry in inspection["waiting"]:
         for name in listed.path_of(queues, entry["queue"]):
@@ -60,7 +60,8 @@ def _asked(inspection: Document, queues: Mapping[str, Document]) -> dict[str, fl
 
 
 def _within_quota(line: Document) -> float:
-    """What of its quota a queue asks for: that much is its own before anything is divided (3.2)."""
+    """The part of its quota that a queue asks for. It belongs to the queue before anything is divided
+    (3.2)."""
     asked: float = line["asked"]
     return asked if line["quota"] < 0 else min(line["quota"], asked)
 

@@ -86,7 +86,7 @@ def _requirements(
 
 
 def read_selector(holder: Json, key: str, where: str) -> LabelSelector | None:
-    """A ``metav1.LabelSelector``; None when absent (which matches nothing)."""
+    """A ``metav1.LabelSelector``; None when absent (an absent one matches nothing)."""
     if holder.get(key) is None:
         return None
     raw = object_at(holder, key, where)

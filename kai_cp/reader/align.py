@@ -31,7 +31,7 @@ class Aligned(NamedTuple):
 
 
 class Aligner:
-    """Makes the records of one reading after the other; those of equal drafts are the same."""
+    """Makes the records of one reading after the other; equal drafts give the same records."""
 
     def __init__(self, *, kept: bool = True) -> None:
         self._nodes: Memo[str, NodeDraft, Node] = Memo(kept=kept)
@@ -49,7 +49,7 @@ class Aligner:
         *,
         changed_nodes: Set[str],
     ) -> Aligned:
-        """The records of nodes and pods. ``changed_nodes``: which are not as in the last reading."""
+        """The records of nodes and pods. ``changed_nodes``: the nodes that differ from the last reading."""
         drafts = placed.drafts
         dimensions = dimensions_of(
             names_in(draft.amounts for draft in drafts.values()),
@@ -60,7 +60,7 @@ class Aligner:
         context = (policy, dimensions, keys.terms)
         before, same = len(self._finished), context == self._context
         self._context = context
-        # Only specs of drafts that are still there; none of another context.
+        # Only specs whose drafts still exist, and none of another context.
         self._finished = {at: made for at, made in self._finished.items() if same and at[0] in drafts}
         forgotten = len(self._finished) < before
 
@@ -79,7 +79,7 @@ class Aligner:
         nodes = self._nodes.read(node_drafts, dimensions, node, changed=changed_nodes)
         pods = self._pods.read(placed.rows, context, pod, changed=placed.changed)
         if forgotten:
-            # Not earlier: a pod that is equal to the one before keeps its spec, which others must share.
+            # Not earlier: a pod that equals its previous version keeps that spec, which others must share.
             self._specs = {spec: spec for _, spec in self._finished.values()}
         return Aligned(dimensions, tuple(nodes.values()), tuple(pods.values()))
 
@@ -87,7 +87,7 @@ class Aligner:
 def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
     facts = row.facts
     app, namespace = facts.labels.get("app"), facts.key.namespace
-    # Every user may write a label, but only the binder can create pods in that namespace.
+    # Every user may write labels, but only the binder can create pods in that namespace.
     there = namespace == policy.reservation_namespace and app == policy.reservation_app
     reservation = there and not facts.owned
     # By position: there are very many pods, and names take twice as long.
@@ -100,7 +100,8 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         row.group,
         facts.subgroup,
         row.node,
-        # A reservation pod holds a device for its sharers; it is none of them, whatever its annotations say.
+        # A reservation pod holds a device for its sharers and is not one of them, whatever its annotations
+        # say.
         () if reservation else row.gpu_groups,
         facts.order,
         facts.labels,

@@ -1,7 +1,7 @@
 """Our own annotations (``kai-cp/…``) of pod groups and queues: the one reader of their values.
 
-A value that cannot be read counts as absent. It is reported where a setting asks for it, so the records carry
-what is wrong with it.
+A value that cannot be read counts as absent. The records keep what is wrong with it, because it is reported
+only if a setting uses the annotation.
 """
 
 from __future__ import annotations
@@ -112,12 +112,13 @@ def truth(text: str) -> bool:
 
 
 class NoteDocument:
-    """A JSON object in an annotation; what cannot be read in it is ``Unreadable`` and names the field."""
+    """A JSON object in an annotation; a part of it that cannot be read is ``Unreadable`` and names the
+    field."""
 
     def __init__(self, values: Mapping[str, Any], where: str = "") -> None:
         self._values = values
         self.where = where
-        """Where it is inside the annotation, "" for the whole."""
+        """Its position inside the annotation, "" for the whole."""
 
     @classmethod
     def of(cls, text: str, what: str) -> NoteDocument:
@@ -147,7 +148,7 @@ class NoteDocument:
                 raise self.refusal(f"there is no {shown(name)}, only {' and '.join(names)}")
 
     def inner(self, name: str, words: str = "is not an object") -> NoteDocument:
-        """The object under a name. ``words`` say what it has to be."""
+        """The object under a name. ``words`` say what it must be."""
         found = self._values.get(name)
         if not isinstance(found, dict):
             raise self.refusal(f"{shown(found)} {words}", name)
@@ -175,7 +176,7 @@ class NoteDocument:
     def number(
         self, name: str, words: str, *, default: float | None = None, most: float = _MOST, above: bool = False
     ) -> float:
-        """The number from 0 (``above``: beyond 0) to ``most``. ``words`` say what it has to be."""
+        """The number from 0 (``above``: greater than 0) to ``most``. ``words`` say what it must be."""
         found = self._values.get(name, default)
         number = isinstance(found, int | float) and not isinstance(found, bool)
         if not number or not 0 <= found <= most or (above and not found):
@@ -204,7 +205,8 @@ class Fields:
         return self._notes.get(name)
 
     def read(self, name: str, parse: Callable[[str], Value], otherwise: str = _ABSENT) -> Value | None:
-        """The value of an annotation; None when it is missing or skipped. ``otherwise``: what that means."""
+        """The value of an annotation; None if it is missing or skipped. ``otherwise``: what None then
+        means."""
         text = self._notes.get(name)
         if text is None:
             return None
@@ -352,7 +354,7 @@ def _cause(text: str | None) -> str | None:
 
 
 def _consent(text: str | None) -> bool | None:
-    """Whether moves are allowed; None where nothing, or another word, is written."""
+    """Whether moves are allowed; None if nothing is written, or another word."""
     return {"true": True, "false": False}.get((text or "").lower())
 
 
@@ -368,7 +370,7 @@ def _moved(text: str | None) -> Moved | None:
 
 
 def failures_noted(text: str | None) -> Failures | None:
-    """What the scheduler noted of binds that failed, and of places that were lost."""
+    """The scheduler's notes about binds that failed and places that were lost."""
     try:
         document = NoteDocument.of(text or "", "failures")
         times = int(document.number("times", "is not a number of failures"))

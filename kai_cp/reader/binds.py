@@ -90,7 +90,7 @@ def _promise(obj: Json, spec: Json) -> Promise | None:
 
 
 def _promised(holder: Json, where: str, name: str, allocations: dict[str, ClaimAllocation]) -> None:
-    """Add an allocation if it can be read; the place counts in any case."""
+    """Add an allocation if it can be read; the place counts in either case."""
     with suppress(Malformed):
         allocation = object_at(holder, "allocation", where)
         if allocation:

@@ -1,7 +1,7 @@
-"""Scheduling keys: which pods of equal spec still are not interchangeable.
+"""Scheduling keys: they separate pods of equal spec that are still not interchangeable.
 
-Two pods differ when their spec names objects of different namespaces, or when the (anti-)affinity or spread
-terms of some pod match one and not the other.
+Two pods differ if their spec names objects of different namespaces, or if the (anti-)affinity or spread terms
+of some pod match one of them and not the other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SchedulingKeys:
             (selector, (i, namespaces)) for i, (selector, namespaces) in enumerate(self.terms)
         )
         self._read = {need.key for selector, _ in self.terms for need in selector.requirements}
-        """Keys of labels that some term uses: pods that differ only in other labels are equal."""
+        """Keys of labels that some term uses; pods that differ only in other labels are equal."""
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     def key(self, draft: SpecDraft, namespace: str, labels: Mapping[str, str]) -> str:

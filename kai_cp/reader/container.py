@@ -25,10 +25,10 @@ _ZIP: Final = b"PK"
 _GZIP: Final = b"\x1f\x8b"
 _CHUNK = 1 << 20
 _SMALL: Final = 1024**2
-"""Bytes of a snapshot that fits into memory whatever it holds."""
+"""Bytes of a snapshot that fits into memory whatever it contains."""
 _VALUE_BYTES: Final = 150
-"""Memory for an object, a list or a value, at most (an object of one key has two); its text comes on top.
-Of records, each object in the text makes as much, most of the time."""
+"""The most memory for an object, a list or a value (an object with one key counts as two); its text is extra.
+Mostly the records of an object take as much as the object itself."""
 DEFAULT_MEMORY_BYTES: Final = 4 * 1024**3
 _CUT_BY_KAI: Final = (
     "; fetch it again (KAI serves a truncated snapshot with status 200 when writing it fails)"
@@ -37,11 +37,11 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplem
 
 
 class UnreadableSnapshot(Exception):
-    """The input is not what it should be; ``str()`` is one clear sentence."""
+    """The input is not a snapshot that can be read; ``str()`` is one clear sentence."""
 
 
 class OtherContent(UnreadableSnapshot):
-    """The input is JSON, or a zip, but of something else."""
+    """The input is JSON, or a zip, but of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 _KEPT: Final[dict[str, str]] = {}
-"""What messages call a file in which the content of a pipe is kept."""
+"""The names by which messages call the files that keep the content of pipes."""
 
 
 def call(path: str, label: str) -> None:
@@ -108,7 +108,7 @@ def call(path: str, label: str) -> None:
 
 
 def label_of(source: str | Path | bytes) -> str:
-    """What messages call a source; bytes are what came on standard input."""
+    """The name of a source in messages; bytes came on standard input."""
     if isinstance(source, bytes) or str(source) == STDIN:
         return "standard input"
     return _KEPT.get(str(source), str(source))
@@ -172,7 +172,7 @@ def _found(source: str | Path | bytes, max_bytes: int, entry: str = ENTRY) -> tu
 
 
 def _text(file: IO[bytes], label: str, max_bytes: int, wanted: str) -> bytearray:
-    """The JSON text inside a file, whose format is detected from its content and not from its name."""
+    """The JSON text inside a file; the content shows the format, not the name."""
     start = file.read(2)
     file.seek(0)
     if not start:

@@ -1,7 +1,7 @@
 """DRA objects (2.5) of every API version: classes, slices, taint rules, claims and allocations.
 
 v1beta1 has a request's fields beside its name and a device's fields under ``basic``; the newer versions
-(v1beta2, v1) have ``exactly`` and no ``basic``. For a scheduler they do not differ otherwise.
+(v1beta2, v1) have ``exactly`` and no ``basic``. A scheduler sees no other difference.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ Pool = tuple[str, str]
 
 
 class PoolPart(NamedTuple):
-    """What a slice says of its pool. ``node``: whose devices it lists; "": of no single one. ``size``: how
-    many slices the pool has."""
+    """What a slice says about its pool. ``node``: the node whose devices it lists; "": no single one.
+    ``size``: how many slices the pool has."""
 
     pool: Pool
     node: str
@@ -239,7 +239,7 @@ class PoolPart(NamedTuple):
 
 
 def read_pool(obj: Json, identity: Identity) -> PoolPart:
-    """The part of its pool that a slice is."""
+    """The part of its pool that a slice describes."""
     spec = object_at(obj, "spec")
     pool, where = object_at(spec, "pool", "spec"), "spec.pool"
     generation = int_at(pool, "generation", where, bits=64)
@@ -252,8 +252,8 @@ def read_pool(obj: Json, identity: Identity) -> PoolPart:
 
 
 def newest(parts: Mapping[Identity, PoolPart]) -> list[Identity]:
-    """Slices that no newer one of their pool for the same node replaces, by pool and name; first those of the
-    node after which the pool is named, as its devices are meant where those of others have their names."""
+    """Slices that no newer slice of their pool for the same node replaces, by pool and name. Slices of the
+    node after which the pool is named come first, because names of devices mean the devices of that node."""
     generations: dict[tuple[Pool, str], int] = {}
     for pool, node, generation, _ in parts.values():
         generations[pool, node] = max(generation, generations.get((pool, node), generation))
@@ -262,7 +262,7 @@ def newest(parts: Mapping[Identity, PoolPart]) -> list[Identity]:
 
 
 def incomplete(parts: Mapping[Identity, PoolPart]) -> dict[Identity, str]:
-    """Slices of whose pool and generation not all are known, and why they are left out."""
+    """Slices whose pool and generation are not complete, and why they are left out."""
     known: dict[tuple[Pool, int], int] = {}
     for pool, _, generation, _ in parts.values():
         known[pool, generation] = known.get((pool, generation), 0) + 1
@@ -340,7 +340,7 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 
 def _value(value: Any, field: str) -> Value:
-    """An attribute, by the first of its types that is set."""
+    """An attribute: the first of its typed fields that is set."""
     found = value if isinstance(value, dict) else {}
     for kind, is_kind in (("bool", bool), ("int", int), ("string", str)):
         if type(found.get(kind)) is is_kind:
@@ -354,7 +354,7 @@ def _value(value: Any, field: str) -> Value:
 
 
 def _policy(value: Any, where: str) -> SharingPolicy:
-    """How much one allocation takes; everything without a policy."""
+    """How much one allocation takes; the whole capacity without a policy."""
     fields = object_at(value, "requestPolicy", where) if isinstance(value, dict) else {}
     inside = f"{where}.requestPolicy"
     span = object_at(fields, "validRange", inside)

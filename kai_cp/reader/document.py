@@ -42,7 +42,7 @@ _PAGE_LEVEL: Final = 2
 
 
 class BadJson(ValueError):
-    """The text is not JSON. ``at``: the byte where that shows, None where it is not told."""
+    """The text is not JSON. ``at``: the byte at which that shows; None if it is not known."""
 
     def __init__(self, problem: str, at: int | None = None) -> None:
         super().__init__(problem)
@@ -50,7 +50,7 @@ class BadJson(ValueError):
 
 
 class Items(Sequence[Any]):
-    """The items of a JSON list; those that are texts are parsed again whenever they are asked for."""
+    """The items of a JSON list; items that are texts are parsed again each time they are asked for."""
 
     def __init__(self, texts: list[Any]) -> None:
         self.texts = texts
@@ -73,7 +73,7 @@ def parsed(item: Any) -> Any:
 def page(text: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """The items of a page of an API server's list, parsed when they are asked for, and its metadata.
 
-    Raises ``ValueError`` if anything but items is bad.
+    Raises ``ValueError`` if anything but an item is bad.
     """
     try:
         found = _PAGE.decode(text)
@@ -150,5 +150,5 @@ def _told(problem: Exception, text: bytes | bytearray) -> BadJson:
         return BadJson("it ends in the middle", len(text))
     said = str(problem).removeprefix("JSON is malformed: ")
     at = _BYTE.search(said)
-    # Bytes after the end are reported once the first of them was read.
+    # Bytes after the end are reported once the first of them has been read.
     return BadJson(_BYTE.sub("", said), int(at[1]) - said.startswith("trailing") if at else None)

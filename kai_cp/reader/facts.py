@@ -1,4 +1,4 @@
-"""What a raw pod says of itself, before it meets nodes, pod groups and BindRequests."""
+"""What a raw pod states by itself, before it is joined with nodes, pod groups and BindRequests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KUBEFLOW_LABEL: Final = "training.kubeflow.org/job-role"
 _RAY_LABEL: Final = "ray.io/node-type"
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _MOST_LABELS: Final = 10_000
-"""Sets of labels that later pods may share; where each pod has its own, more would only take memory."""
+"""Sets of labels that later pods may share; if each pod has its own, more would only take memory."""
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 
 
@@ -85,7 +85,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     nominated: str
     scheduler: str
     owned: bool
-    """Whether something else made the pod."""
+    """Whether another object made the pod."""
     gpu_groups: tuple[str, ...]
     numa_zones: ZoneRows
     warnings: tuple[str, ...] = ()
@@ -97,18 +97,18 @@ class PodFacts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LabelFacts:
-    """What the labels of a pod tell; pods with equal labels share it."""
+    """What the labels of a pod show; pods with equal labels share it."""
 
     labels: Mapping[str, str]
     subgroup: str
     order: tuple[int, int, int, int]
     gpu_groups: tuple[str, ...]
     revised: bool
-    """Whether they may name a revision; of most pods they do not."""
+    """Whether the labels may name a revision; those of most pods do not."""
 
 
 class FactReader:
-    """Reads pods with a memory of their specs."""
+    """Reads pods and remembers their specs."""
 
     def __init__(self, namespaces: Namespaces, specs: dict[bytes, SpecDraft], limits: Limits) -> None:
         self._limits = limits
@@ -183,7 +183,8 @@ class FactReader:
             except Malformed:
                 if not (spec.get("nodeName") and spec.get("tolerations")):
                     raise
-                # Tolerations alone can be added to a pod that runs, and only bind it: it stays in its queue.
+                # Only tolerations can be added to a running pod, and they matter only for placing it: it
+                # stays in its queue.
                 return self._draft(pod, head, namespace, name, tolerates=False)
             known = self._specs[key] = read_spec(msgspec.json.decode(key), self._namespaces)
         return known
@@ -198,7 +199,7 @@ def _started(value: object) -> float | None:
 
 
 def _deadline(value: object) -> float | None:
-    """``activeDeadlineSeconds``, read as tolerantly."""
+    """``activeDeadlineSeconds``, read with the same tolerance."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

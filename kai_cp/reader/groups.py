@@ -138,7 +138,7 @@ def read_groups(
         if group.last_start is not None and group.last_start > now:
             field = entry("metadata.annotations", _LAST_START)
             notes.aside(title("PodGroup", key), f"{field}: lies in the future")
-        # A group with notes is read again, so that its notes are made again.
+        # A group with notes is read again, so that its notes are reported again.
         return group, versioned(obj) and len(notes) == before
 
     context = (policy, priorities, fabrics, limits, user_label)
@@ -165,7 +165,7 @@ def _group(
         refuse_many_subgroups(spec, limits)
         whole, root = True, read_tree(spec, fabrics)
     except Malformed as problem:
-        # What runs stays in its queue, and may be evicted: a change of the object is not a way out.
+        # A running group stays in its queue and may be evicted: a bad change of its object is no way out.
         notes.aside(title("PodGroup", key), problem)
         whole, root = False, read_tree({}, {})
     # By position: there are very many groups, and names take twice as long.

@@ -1,4 +1,4 @@
-"""Objects that would cost all others too much are refused before anything is built from them."""
+"""Refuses objects that would cost all others too much, before anything is built from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of one list of a snapshot, by what identifies them."""
+"""The objects of one list of a snapshot, by identity."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:  # arrays are needed only for lists that are followed
 
 
 class ListedObjects(Mapping[Identity, Json]):
-    """Objects by identity; those of a document are parsed again whenever they are asked for."""
+    """Objects by identity; those of a document are parsed again each time they are asked for."""
 
     def __init__(self, items: dict[Identity, Any]) -> None:
         self._items = items
         self.changed: Set[Identity] | None = None
-        """Identities that came, went or changed since the last reading; None: that is not known."""
+        """Identities that came, went or changed since the last reading; None: not known."""
 
     def __len__(self) -> int:
         return len(self._items)

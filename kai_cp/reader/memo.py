@@ -1,7 +1,8 @@
 """Memory between readings of one cluster: only what changed is read again.
 
-An object is known by its identity, which says all: one with a resourceVersion never changes in place, because
-a watch replaces it. The memory holds every object that it knows, so that no other object can have its ``id``.
+The identity of an object is enough to know it: an object with a resourceVersion never changes in place,
+because a watch replaces it. The memory holds every object that it knows, so that no other object can have its
+``id``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ Source = TypeVar("Source")
 Value = TypeVar("Value")
 
 _FEW: Final = 10
-"""To sort a tenth of all keys takes as long as to look at all of them."""
+"""Sorting a tenth of all keys takes as long as looking at all of them."""
 
 
 def versioned(obj: Json) -> bool:
-    """Whether an object has a resourceVersion; one that has none may be a draft, which changes in place."""
+    """Whether an object has a resourceVersion; an object without one may be a draft, which changes in
+    place."""
     metadata = obj.get("metadata")
     return isinstance(metadata, dict) and bool(metadata.get("resourceVersion"))
 
@@ -29,9 +31,9 @@ def versioned(obj: Json) -> bool:
 class Memo(Generic[Key, Source, Value]):
     """One step of reading: the value that it made of each source.
 
-    A value is made again where its source is another object than in the reading before, where the step could
-    not call it final, and where the caller asks for it. ``kept``: whether there will be another reading.
-    ``telling``: in which most values that differ differ; to compare records of many fields takes long.
+    A value is made again if its source is another object than in the last reading, if the step could not call
+    it final, or if the caller asks for it. ``kept``: whether there will be another reading. ``telling``: the
+    field in which most different values differ, because comparing records of many fields takes long.
     """
 
     def __init__(self, *, kept: bool = True, telling: Callable[[Value], object] = lambda _: None) -> None:
@@ -42,7 +44,7 @@ class Memo(Generic[Key, Source, Value]):
         self._open: set[Key] = set()
         self._values: dict[Key, Value] = {}
         self.changed: set[Key] = set()
-        """Keys whose values differ from the reading before; among them those that had one or have none."""
+        """Keys whose values differ from the last reading, including keys that came or went."""
 
     @property
     def values(self) -> Mapping[Key, Value]:
@@ -51,7 +53,7 @@ class Memo(Generic[Key, Source, Value]):
 
     @property
     def left(self) -> set[Key]:
-        """Keys that had a value in the reading before and have none in this one."""
+        """Keys that had a value in the last reading and have none in this one."""
         return {key for key in self.changed if key not in self._values}
 
     def read(
@@ -99,7 +101,7 @@ class Memo(Generic[Key, Source, Value]):
             last = values.get(key)
             alike = last is not None and value is not None and telling(last) == telling(value)
             if last is value or (alike and last == value):
-                # A value that is equal stays the same object, and so does what later steps make of it.
+                # An equal value stays the same object, and so does everything that later steps make of it.
                 continue
             differ(key)
             if value is None:
@@ -112,7 +114,7 @@ class Memo(Generic[Key, Source, Value]):
         return self._values
 
     def _in_order(self, keys: set[Key]) -> list[Key]:
-        """The keys, sorted. If they are many, most of them had values, which are sorted already."""
+        """The keys, sorted. If there are many, most of them had values before, which are sorted already."""
         if len(keys) < len(self._values) // _FEW:
             return sorted(keys)
         found = [*filter(keys.__contains__, self._values)]
@@ -129,6 +131,6 @@ class Memo(Generic[Key, Source, Value]):
             missing, came = either.difference(sources), either.difference(last)
             if len(sources) + len(missing) == len(last) + len(came):
                 return missing - came, either - missing
-            # Otherwise the last reading left some out that are back, unchanged.
+            # Otherwise keys that the last reading left out are back, unchanged.
         gone = [key for key in last if key not in sources]
         return gone, [key for key, source in sources.items() if last.get(key) is not source]

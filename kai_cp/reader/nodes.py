@@ -63,7 +63,7 @@ def read_nodes(
         except Malformed as problem:
             notes.aside(title("Node", identity), problem)
             return None, False
-        # A node with notes is read again, so that its notes are made again.
+        # A node with notes is read again, so that its notes are reported again.
         final = versioned(obj) and len(notes) == before
         labels = draft.node.labels
         works = policy.gpu_worker_label in labels or policy.cpu_worker_label in labels

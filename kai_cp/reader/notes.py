@@ -1,4 +1,5 @@
-"""What the reader could not use: objects left out with a reason, and counts of unknown fields."""
+"""What the reader could not use: objects that were left out, with the reason, and counts of unknown
+fields."""
 
 from __future__ import annotations
 

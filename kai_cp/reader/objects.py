@@ -101,7 +101,7 @@ def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes, ha
         found = found.having(TOPOLOGIES, tuple(read.each("nodeResourceTopologies", zones).values()))
     if "persistentVolumeClaims" in lists:
         storage, deleted = _storage(read), read.each("persistentVolumeClaims", is_deleted)
-        # A pod does not start on a claim of which nothing is known.
+        # A pod does not start on a claim about which nothing is known.
         known = {key: gone for key, gone in deleted.items() if PodKey(*key) in storage.claims}
         found = found.having(STORAGE, storage).having(VOLUME_CLAIMS, known)
     return found

@@ -44,18 +44,17 @@ from kai_cp_models.snapshot import PodGroup
 _WAITING: Final = frozenset((PodStatus.PENDING, PodStatus.GATED))
 _LIVE: Final = frozenset(("Running", "Pending", ""))
 MOST_GRACE_SECONDS: Final = 3000
-"""How long what the scheduler evicts may take to end: a plan counts on its place (9.6)."""
+"""The longest time that a pod evicted by the scheduler may take to end: a plan counts on its place (9.6)."""
 _LONG_GRACE_SECONDS: Final = MOST_GRACE_SECONDS + 600
-"""A pod whose end lies further ahead is stuck: nothing waits for its place. In between is what two clocks may
-differ by.
-"""
+"""A pod whose end lies further ahead is stuck: nothing waits for its place. The difference allows for clocks
+that differ."""
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
 
 class PlacedFacts(NamedTuple):
     """A pod that stays in the snapshot: its facts, and what the rest of the snapshot adds to them.
 
-    The status is first, since most that change differ in it: comparing two ends there.
+    The status comes first, because most changes are changes of status, and a comparison ends there.
     """
 
     status: PodStatus
@@ -75,7 +74,7 @@ class PlacedPods(NamedTuple):
     drafts: Mapping[int, SpecDraft]
     """Their drafts by ``id``: there are many pods and few drafts."""
     changed: AbstractSet[Identity] | None
-    """Which are not as in the last reading; None: that is not known."""
+    """The pods that differ from the last reading; None: not known."""
 
     @classmethod
     def of(cls, rows: dict[Identity, PlacedFacts], changed: AbstractSet[Identity] | None) -> PlacedPods:
@@ -92,15 +91,15 @@ class UnreadablePod(NamedTuple):
 
 PlacedMemo = Memo[Identity, Any, PlacedFacts]
 OpenPods = dict[Identity, tuple[Any, PodFacts | UnreadablePod]]
-"""Pods that are looked at in every reading: their objects and what these say; None for one that may change in
+"""Pods that are examined in every reading: their objects with their facts; None for one that may change in
 place."""
 
 
 def has_gone(pods: PlacedPods, looked_at: OpenPods, identity: Identity, uid: str) -> bool:
-    """Whether no pod of that name and UID runs or will run: then claims are taken from it. ``looked_at``: in
-    this reading, those that do not stay among them.
+    """Whether no pod of that name and UID runs or will run: claims are then taken from it. ``looked_at``: the
+    pods that this reading examined, including those that do not stay.
 
-    One that cannot be read may still run, and one that is being deleted runs until it has stopped.
+    A pod that cannot be read may still run, and a pod that is being deleted runs until it has stopped.
     """
     row, opened = pods.rows.get(identity), looked_at.get(identity)
     found = opened[1] if opened is not None else None if row is None else row.facts
@@ -141,11 +140,11 @@ class PodResolver:
     ) -> PlacedPods:
         """All pods that stay.
 
-        ``context``: what the reader depends on besides the pods. The last reading had the ``left_groups`` and
-        ``left_nodes`` besides those of this one.
+        ``context``: what the reader depends on besides the pods. ``left_groups`` and ``left_nodes``: those
+        that the last reading had and this one lacks.
 
-        A pod that stays depends on nothing but itself, its promise, its group and its node. One that does not
-        stay is looked at in every reading.
+        A pod that stays depends only on itself, its promise, its group and its node. A pod that does not stay
+        is examined in every reading.
         """
         again = list[Identity](self.promises)
         if left_groups:
@@ -159,7 +158,7 @@ class PodResolver:
     def status(self, facts: PodFacts, promise: Promise | None) -> PodStatus:
         """The status at snapshot time, in the order of the table of section 0.1."""
         if facts.deleted is not None and facts.phase in _LIVE:
-            # A pod with a long grace period is not a capacity that others should wait for.
+            # The capacity of a pod with a long grace period is not something that others should wait for.
             late = self.now - facts.deleted > self.stuck_seconds
             stuck = facts.node and (late or facts.deleted - self.now > _LONG_GRACE_SECONDS)
             return PodStatus.STUCK_IN_RELEASING if stuck else PodStatus.RELEASING
@@ -194,7 +193,7 @@ class PodResolver:
         return row, final and lasting
 
     def _facts(self, identity: Identity, item: Any) -> tuple[PodFacts | UnreadablePod, bool]:
-        """What the pod says of itself, and whether it always will."""
+        """What the pod states by itself, and whether that is final."""
         known = self.known.get(identity)
         if known is not None and known[0] is item:
             return known[1], True

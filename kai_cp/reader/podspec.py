@@ -57,7 +57,7 @@ class SpecDraft:
 
 
 NO_SPEC: Final = SpecDraft(PodSpec(()), {})
-"""Spec of a pod that has ended: it asks for nothing any more."""
+"""The spec of a pod that has ended: it asks for nothing."""
 
 
 def read_spec(source: Json, namespaces: Namespaces) -> SpecDraft:

@@ -74,7 +74,7 @@ _PARAMS: Final = frozenset(
         "detailedFitErrors",
         "updatePodEvictionCondition",
         "queueLabelKey",
-        # An addition to KAI, which does not look at namespaces.
+        # An addition to KAI, which ignores namespaces.
         "resourceReservationNamespace",
         "resourceReservationAppLabel",
         "scaleAdjustNamespace",

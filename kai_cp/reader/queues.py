@@ -18,13 +18,13 @@ from kai_cp_models.snapshot import Queue, Shares
 _MEMORY_UNIT = 1_000_000
 _DEFAULT_PRIORITY = 100
 _MOST: Final = {"cpu": 2.0**53, "memory": 2.0**60, "gpu": 2.0**40}
-"""More than any cluster has; a larger quota or limit means the same and would not fit 64 bits."""
+"""More than any cluster has; a larger quota or limit means the same and would not fit into 64 bits."""
 _MOST_USAGE = 1e6
 _SPEC: Final = frozenset(
     ("displayName", "parentQueue", "priority", "resources", "preemptMinRuntime", "reclaimMinRuntime")
 )
 DEEPEST: Final = 100
-"""Most queues in a chain of parents; the engine walks such chains by recursion."""
+"""The most queues in a chain of parents; the engine walks such chains by recursion."""
 SYNTHETIC_ROOT: Final = "default"
 """Queue above all others without full-hierarchy fairness (1.1)."""
 

@@ -1,4 +1,4 @@
-"""Historic usage that a snapshot brings along, and when it was fetched; KAI's snapshots have none (9)."""
+"""The historic usage that a snapshot contains, and when it was fetched; KAI's snapshots have none (9)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FETCHED_AT: Final[Key[float | None]] = Key("usage_fetched_at", None)
 
 
 def recorded_usage(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, float | None]:
-    """Usage by queue and when it was fetched; nothing where there is none, or none that can be read."""
+    """Usage by queue and when it was fetched; nothing if there is none, or none that can be read."""
     try:
         found = object_at(raw, KEY)
         queues = object_at(found, "queues", KEY)

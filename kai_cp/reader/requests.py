@@ -41,9 +41,8 @@ def read_requests(spec: Json) -> tuple[ResourceAmounts, tuple[ResourceAmounts, .
 
 
 def pod_level(spec: Json) -> ResourceAmounts:
-    """What the pod requests as a whole (``spec.resources``): of CPU, memory and huge pages, as in Kubernetes
-    1.34; it replaces what its containers come to, init containers among them. Overhead is added to it.
-    """
+    """What the pod requests as a whole (``spec.resources``): CPU, memory and huge pages, as in Kubernetes
+    1.34. It replaces the sum of its containers, init containers included. Overhead is added to it."""
     resources = object_at(spec, "resources", "spec")
     requests = object_at(resources, "requests", "spec.resources")
     counted = [name for name in requests if name in ("cpu", "memory") or name.startswith("hugepages-")]
@@ -70,7 +69,7 @@ def readable_requests(spec: Any) -> ResourceAmounts:
 
 
 def _readable(holder: Any, read: Callable[[Json, str], ResourceAmounts]) -> Iterator[ResourceAmounts]:
-    """The readable ones of a container's or pod's requests, each by itself."""
+    """The readable requests of a container or pod, each by itself."""
     resources = holder.get("resources") if isinstance(holder, dict) else None
     requests = resources.get("requests") if isinstance(resources, dict) else None
     for name, value in (requests if isinstance(requests, dict) else EMPTY).items():
@@ -90,7 +89,7 @@ def guaranteed(spec: Json, status: Json) -> bool:
         *objects_at(spec, "initContainers", "spec"),
     ]
     if object_at(spec, "resources", "spec"):
-        containers = [spec]  # What the pod states as a whole decides.
+        containers = [spec]  # The pod's own resources decide.
     return bool(containers) and all(_limited(raw) for raw in containers)
 
 

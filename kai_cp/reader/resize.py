@@ -1,7 +1,8 @@
 """What a pod holds on its node while its containers are resized in place (Kubernetes 1.33 and later; 2.1).
 
-The spec says what is wanted. The node keeps the larger one of that and of what the kubelet says the container
-has (``allocatedResources`` and ``resources``); what the kubelet calls infeasible counts nowhere.
+The spec states the wanted amounts. The node keeps the larger one of these and of what the container has, as
+the kubelet reports it (``allocatedResources`` and ``resources``); amounts that the kubelet calls infeasible
+do not count.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from kai_cp.reader.quantity import quantity
 _RESIZED: Final = ("cpu", "memory")
 """Nothing else can be changed in place."""
 KINDS: Final = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
-"""Where the statuses of containers are; of init containers only sidecars are resized."""
+"""Where the statuses of containers are; of the init containers only sidecars are resized."""
 
 
 def as_held(spec: Json, status: Json) -> Json:
-    """The spec of a pod with what its containers hold as their requests. Raises ``Malformed``."""
+    """The spec of a pod, with the amounts that its containers hold as their requests. Raises
+    ``Malformed``."""
     if not spec.get("nodeName") or not any(map(status.get, KINDS.values())):
         return spec
     only_held = infeasible(status)
@@ -39,14 +41,14 @@ def as_held(spec: Json, status: Json) -> Json:
 
 
 def infeasible(status: Json) -> bool:
-    """Whether the kubelet says that the resize that is asked for can never be done on the node."""
+    """Whether the kubelet says that the node can never do the requested resize."""
     conditions = objects_at(status, "conditions", "status")
     pending = (one for one in conditions if one.get("type") == "PodResizePending")
     return next((one.get("reason") for one in pending), None) == "Infeasible"
 
 
 def _held(raw: Json, told: Json | None, kind: str, *, only_held: bool) -> Json:
-    """A container with what it holds as its requests; itself where that is what it asks for."""
+    """A container with the amounts that it holds as its requests; the container itself if they are equal."""
     if told is None or (kind == "initContainers" and raw.get("restartPolicy") != "Always"):
         return raw
     resources = object_at(raw, "resources", f"spec.{kind}[]")
@@ -65,7 +67,7 @@ def _held(raw: Json, told: Json | None, kind: str, *, only_held: bool) -> Json:
 
 
 def _reported(told: Json, where: str) -> Iterator[Json]:
-    """What the kubelet says that a container has; nothing where it does not know resizes."""
+    """The amounts of a container as the kubelet reports them; nothing where it does not know resizes."""
     if told.get("allocatedResources") is not None:
         yield object_at(told, "allocatedResources", where)
     if told.get("resources") is not None:

@@ -75,7 +75,7 @@ def names_in(amounts: Iterable[ResourceAmounts]) -> set[str]:
 def dimensions_of(asked: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
     """Dimensions of a snapshot: the base ones, all resources that pods request, and MIG instances on nodes.
 
-    Resources that nodes offer and no pod requests do not matter.
+    Resources that nodes offer but no pod requests do not matter.
     """
     named = set(asked) | {name for name in offered if name.startswith(MIG_PREFIX)}
     return (*BASE_DIMENSIONS, *sorted(named - set(BASE_DIMENSIONS)))

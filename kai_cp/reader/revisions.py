@@ -18,17 +18,17 @@ _NAMED: Final = (
 )
 """Kind, and the labels that name workload and revision."""
 HASHED: Final = (("Rollout", "rollouts-pod-template-hash"), ("Deployment", "pod-template-hash"))
-"""Kind, and the label of the hash with which the name of the pod's ReplicaSet ends."""
+"""Kind, and the label with the hash that ends the name of the pod's ReplicaSet."""
 _OWNED: Final = "controller-revision-hash"
-"""Label of the revision where the owner is the workload."""
+"""The label of the revision if the owner is the workload."""
 
 _RAY_CLUSTER: Final = "ray.io/cluster"
 _RAY_SERVES: Final = "ray.io/serve"
 """Label that KubeRay puts on the pods of clusters that it makes for a RayService, and on no others."""
 _RAY_MADE: Final = re.compile(r"(.+?)(?:-raycluster)?-[a-z0-9]{5}")
-"""Name of such a cluster: the service, in older versions ``-raycluster``, five random characters."""
+"""The name of such a cluster: the service, ``-raycluster`` in older versions, five random characters."""
 _RAY_ORIGIN: Final = ("ray.io/originated-from-crd", "ray.io/originated-from-cr-name")
-"""Labels with kind and name of what a cluster was made for, where pods carry them."""
+"""Labels with kind and name of the object for which a cluster was made, on pods that carry them."""
 
 REVISION_LABELS: Final = frozenset(
     (_OWNED, _RAY_CLUSTER, *(label for _, _, label in _NAMED), *(label for _, label in HASHED))
@@ -66,7 +66,7 @@ def _ray_service(labels: Mapping[str, str]) -> Revision | None:
 
 
 def _controller(owners: Sequence[Any]) -> tuple[str, str]:
-    """Kind and name of the controller; "" if there is none, or none that is readable."""
+    """Kind and name of the controller; "" if there is none that can be read."""
     for owner in owners:
         if isinstance(owner, dict) and owner.get("controller") is True:
             kind, name = owner.get("kind"), owner.get("name")

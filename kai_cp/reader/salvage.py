@@ -15,14 +15,14 @@ from typing import Any, Final
 import orjson
 
 SET_ASIDE: Final = "setAside"
-"""Key of an object that replaces a bad one: why it cannot be used."""
+"""The key in an object that replaces a bad one; its value says why that one cannot be used."""
 TOO_DEEP: Final = "it is nested deeper than 250 levels"
-"""The limit is the JSON writer's own, less room for what objects are wrapped in."""
+"""The limit is that of the JSON writer, less the levels around an object."""
 
 _BRACKET: Final = re.compile(
     rb'[^{}\[\]"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}\[\]"]*+)*+([{}\[\]])', re.DOTALL
 )
-"""The next bracket outside of strings; it never goes back, so a text without one costs its length once."""
+"""Finds the next bracket outside of strings. It never goes back, so a text without brackets is read once."""
 _OPENING: Final = frozenset(b"{[")
 _METADATA: Final = re.compile(rb'"metadata"\s*:\s*$')
 _KEPT: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -63,7 +63,7 @@ def stand_in(item: Any, reason: str) -> dict[str, Any]:
 
 
 def as_text(item: Any) -> tuple[bytes, str]:
-    """The JSON text of a parsed object, in three brackets, and why it has none; "" if it has one."""
+    """The JSON text of a parsed object inside three brackets, and why it has none; "" if it has one."""
     try:
         return orjson.dumps([[[item]]]), ""
     except (TypeError, RecursionError) as error:

@@ -50,7 +50,7 @@ from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import Derived, PodGroup, Queue, Snapshot
 
 _FEWEST_SPECS: Final = 1_000
-"""Up to so many specs that no pod has any more are kept beside as many as there are."""
+"""Up to this many specs that no pod has any more are kept, in addition to those in use."""
 
 LISTS: Final = frozenset(
     (
@@ -71,7 +71,7 @@ PARTS: Final = frozenset(("config", "schedulerParams", "rawObjects", "discovery"
 
 
 class ParseMemo:
-    """Remembers what objects said, so that an unchanged object is not read again.
+    """Remembers the contents of objects, so that an unchanged object is not read again.
 
     Give the same memo to every :func:`parse` of one cluster, in one thread. ``kept``: whether there will be
     another reading; if not, specs are shared and nothing else is remembered.
@@ -85,9 +85,9 @@ class ParseMemo:
         """Forget everything."""
         self.specs: dict[bytes, SpecDraft] = {}
         self.most_specs = _FEWEST_SPECS
-        """Beyond so many, those of pods that have gone are forgotten."""
+        """With more specs than this, those of pods that have gone are forgotten."""
         self.reader: tuple[Namespaces, Limits] | None = None
-        """What specs and the facts of pods depend on besides the pods."""
+        """What specs and the facts of pods depend on, apart from the pods."""
         self.lists: dict[str, ListMemo] | None = {} if self._kept else None
         self.nodes: NodesMemo = Memo(kept=self._kept)
         self.groups: GroupsMemo = Memo(kept=self._kept, telling=attrgetter("last_start"))
@@ -125,7 +125,7 @@ def parse(
         try:
             found = _parse(raw, now, usage, memory, limits, user_label=user_label, use_up=use_up)
         except BaseException:
-            # Its parts may be of different readings.
+            # Its parts may come from different readings.
             memory.forget()
             raise
         return completed(found, Judging(limits, memory.selectors, judged))
@@ -133,7 +133,7 @@ def parse(
 
 @dataclass(frozen=True, slots=True)
 class _Drafts:
-    """What the objects of a snapshot said, before its dimensions are known."""
+    """What the objects of a snapshot state, before its dimensions are known."""
 
     policy: Policy
     topologies: Mapping[str, TopologyDraft]
@@ -299,7 +299,8 @@ def _listed(
 
 
 def _of_our_nodes(lists: Lists, left_out: Set[str]) -> Lists:
-    """Without the slices and zones of nodes that exist but are left out: nothing is wrong with those."""
+    """The lists without the slices and zones of nodes that exist but are left out; nothing is wrong with
+    those."""
     if not left_out:
         return lists
 
@@ -336,7 +337,8 @@ def _namespaces(lists: Lists, notes: Notes) -> Namespaces:
 
 
 def _report_queues(groups: Mapping[Identity, PodGroup], queues: Mapping[str, Queue], notes: Notes) -> None:
-    """Name the pod groups whose queue cannot run them; they stay, so that the plan says it too."""
+    """Name the pod groups whose queue cannot run them. They stay in the snapshot, so that the plan names them
+    too."""
     parents = {queue.parent for queue in queues.values()}
     if {group.queue for group in groups.values()} <= queues.keys() - parents:
         return
@@ -350,7 +352,7 @@ def _report_queues(groups: Mapping[Identity, PodGroup], queues: Mapping[str, Que
 def _with_hidden(
     groups: Mapping[Identity, PodGroup], hidden: Counter[tuple[GroupKey, str]]
 ) -> Sequence[PodGroup]:
-    """Groups by key; a minimum is met in part by pods that run where the snapshot does not show them."""
+    """Groups by key; running pods that the snapshot does not show count toward the minimum."""
     counts: dict[Identity, dict[str, int]] = {}
     for (key, subgroup), count in hidden.items():
         counts.setdefault(key, {})[subgroup] = count

@@ -1,6 +1,6 @@
-"""What is read of a pod's spec is cut out of the pod first: pods with equal parts share one reading.
+"""Cuts the parts of a pod that its spec is read from: pods with equal parts share one reading.
 
-The reader of a spec is given these parts and nothing else. So what it reads is in the key by construction.
+The reader of a spec gets these parts and nothing else, so everything that it reads is part of the key.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class _Source(msgspec.Struct, rename="camel"):
-    """``namespace``, ``name``, ``labels``: only where the rest means something else with others."""
+    """``namespace``, ``name``, ``labels``: only if the rest would mean something else with other ones."""
 
     spec: _Spec
     status: Json
@@ -108,12 +108,12 @@ def _picked(holder: Mapping[str, Any], names: frozenset[str]) -> Json:
 
 
 def _refers(variable: Any) -> bool:
-    """Whether more is read of a variable than its plain value."""
+    """Whether the reader needs more of a variable than its plain value."""
     return not isinstance(variable, dict) or variable.get("valueFrom") is not None
 
 
 def _volumes(volumes: Any) -> Any:
-    """What is read of volumes, each at its place; None where nothing is read of any."""
+    """The parts of volumes that are read, each at its position; None if nothing is read of any."""
     if not isinstance(volumes, list):
         return volumes
     found = [_volume(raw) if isinstance(raw, dict) else raw for raw in volumes]
@@ -125,7 +125,7 @@ def _volume(raw: Json) -> Json:
 
 
 def _annotated(annotations: Mapping[str, str]) -> tuple[Json, bool]:
-    """What is read of annotations, and whether one of them is of the legacy MIG kind."""
+    """The annotations that are read, and whether one of them is of the legacy MIG kind."""
     read = _read_of if len(annotations) <= _MOST_REMEMBERED else _read_of.__wrapped__
     names, legacy = read(tuple(annotations))
     return {name: annotations[name] for name in names} if names else EMPTY, legacy
@@ -137,6 +137,5 @@ _MOST_REMEMBERED: Final = 50
 
 @lru_cache(maxsize=1024)
 def _read_of(names: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
-    """Those of the names that are read, and whether one is of the legacy MIG kind; most pods have equal
-    names."""
+    """Which of the names are read, and whether one is of the legacy MIG kind; most pods have equal names."""
     return tuple(sorted(_ANNOTATIONS.intersection(names))), any(name.startswith(MIG_PREFIX) for name in names)

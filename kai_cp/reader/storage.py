@@ -26,7 +26,7 @@ _WAIT: Final = "WaitForFirstConsumer"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _MOST: Final = 2**60
-"""Larger numbers of bytes count as this one."""
+"""Numbers of bytes above this one count as this one."""
 
 
 def read_volume(obj: Json, identity: Identity) -> Volume:

@@ -29,7 +29,7 @@ _SECONDS: Final = {
 }
 _LONGEST_SECONDS: Final = 2**63 / 1e9
 _LONGEST: Final = 100
-"""Characters of a duration. Texts are remembered, and a tenant may write a megabyte of `0h0h…`."""
+"""The most characters of a duration. Texts are remembered, and a tenant may write a megabyte of `0h0h…`."""
 
 
 @lru_cache(maxsize=65536)

@@ -26,7 +26,7 @@ class TopologyDraft:
     aliases: Mapping[str, str]
 
     def level(self, name: str) -> str | None:
-        """The node label of a level that is named by its label or alias."""
+        """The node label of a level, which is named by that label or by an alias."""
         return name if name in self.topology.levels else self.aliases.get(name)
 
 
@@ -61,7 +61,7 @@ def _fabric(obj: Json, name: str) -> TopologyDraft:
 def report_outside(fabrics: Mapping[str, TopologyDraft], nodes: Sequence[Node], notes: Notes) -> None:
     """Report nodes that lack a level's label and so belong to no domain of that topology (8.1).
 
-    A node without GPUs counts only if it has another label of the topology, other than the host name.
+    A node without GPUs counts only if it has another label of the topology besides the host name.
     """
     for name, fabric in fabrics.items():
         levels = [label for label in fabric.topology.levels if label != HOSTNAME]
@@ -89,7 +89,7 @@ def read_constraint(
         return None
     raw = object_at(holder, "topologyConstraint", where)
     inner = f"{where}.topologyConstraint"
-    # What is too long to name anything names nothing when it is cut, either, and takes no memory.
+    # A text that is too long to name anything names nothing when it is cut either, and then takes no memory.
     name, required, preferred = (
         text_at(raw, key, inner)[: LONGEST_KEY + 1]
         for key in ("topology", "requiredTopologyLevel", "preferredTopologyLevel")

@@ -72,7 +72,7 @@ def _policy(obj: Json) -> tuple[str, bool]:
 
 
 def _amounts(zone: Json, key: str, where: str) -> dict[str, int]:
-    """Amounts by dimension; what is not said to be available is as allocatable."""
+    """Amounts by dimension; an amount that is not stated as available is the allocatable one."""
     found: dict[str, int] = {}
     for inner, entry in _resources(zone, where):
         name = dimension(name_at(entry, "name", inner))

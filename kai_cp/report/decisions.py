@@ -33,7 +33,7 @@ def report(
 
 
 def shortening(document: Document) -> Shortening:
-    """What the names of pod groups, and those of nodes, have in common."""
+    """The common parts of the names of pod groups and nodes."""
     groups = [_group(d) for d in document["decisions"]] + [e["podGroup"] for e in document["unscheduled"]]
     nodes = [d["node"] for d in document["decisions"]]
     return Shortening.of([group.partition("/")[0] for group in groups], nodes)
@@ -143,7 +143,7 @@ def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], 
 
 
 def _goes(moves: Sequence[tuple[str, str | None]]) -> Names | str:
-    """What becomes of evicted pods, each with its node and its new one, or None."""
+    """Where evicted pods go: each with its node and its new one, or None."""
     places = [new for old, new in moves if new is not None and new != old]
     counts = {
         IN_PLACE: sum(new == old for old, new in moves),

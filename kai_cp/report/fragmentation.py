@@ -26,7 +26,7 @@ def headline(found: Frontier) -> str:
 
 
 def shortening(found: Frontier) -> Shortening:
-    """What the names of pods, and those of nodes, have in common."""
+    """The common parts of the names of pods and nodes."""
     moves = [move for point in found.points for move in point.plan]
     nodes = {name for move in moves for name in (move.source, move.target)}
     freed = {name for point in found.points for name in point.frees}

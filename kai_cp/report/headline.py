@@ -113,7 +113,7 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
 
 
 def part_of(document: Mapping[str, Any]) -> str:
-    """What was asked for, where the document is a part of an answer: ``, only queue team-a``."""
+    """The selection, if the document is a part of an answer: ``, only queue team-a``."""
     asked = document.get("selected") or {}
     nouns = (("queues", "queue"), ("namespaces", "namespace"), ("podGroups", "pod group"))
     names = [f"{noun} {', '.join(asked[key])}" for key, noun in nouns if asked.get(key)]
@@ -129,7 +129,7 @@ def _size(document: Mapping[str, Any]) -> str:
 
 
 def as_of(document: Mapping[str, Any]) -> str:
-    """When the snapshot was read, how old its historic usage was then, and what ended before it was done."""
+    """When the snapshot was read, how old its historic usage was then, and which steps ended early."""
     told = [f"As of {document['now']}."] if document.get("now") else []
     if usage := document.get("usage"):
         told.append(f"Historic usage is {age(usage['ageSeconds'])} old.")
@@ -142,7 +142,7 @@ def as_of(document: Mapping[str, Any]) -> str:
 
 
 def cut_words(during: str) -> str:
-    """That a cycle was cut short, and what to do about it."""
+    """A sentence that a cycle was cut short, and what to do about it."""
     return f"Cut short by the deadline during {during}: a larger budget may find more"
 
 

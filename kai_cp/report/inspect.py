@@ -40,7 +40,7 @@ def as_answer(document: Document) -> dict[str, Any]:
 
 
 def selected(document: Document, selection: Selection) -> dict[str, Any]:
-    """The queues and waiting pod groups that were asked for."""
+    """The queues and waiting pod groups that are shown."""
     if not selection:
         return dict(document)
     chosen = selection.of(as_answer(document))

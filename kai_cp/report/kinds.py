@@ -12,7 +12,7 @@ from kai_cp.report.terminal import amount
 
 
 def by_kind(queues: Sequence[Mapping[str, Any]]) -> Section:
-    """One row per queue and kind; empty where the option is off or no queue says anything."""
+    """One row per queue and kind; empty if the option is off or no queue states bounds."""
     rows = []
     for queue in queues:
         for kind, of in queue.get("gpuKinds", {}).items():

@@ -16,7 +16,7 @@ from kai_cp.report.terminal import is_whole, show
 class Page:
     """A report.
 
-    ``shorten``: what its names have in common, which a terminal shows once. ``everything``: long tables in
+    ``shorten``: the common parts of its names, which a terminal shows once. ``everything``: long tables in
     full.
     """
 

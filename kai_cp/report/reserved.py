@@ -14,7 +14,7 @@ from kai_cp_models.shown import clock, span
 _WIDTH: Final = 40
 """Columns of a bar."""
 _BEYOND: Final = 1.25
-"""How far a bar goes, as a multiple of the time until the last start."""
+"""The length of a bar, as a multiple of the time until the last start."""
 
 
 def reserved(entries: Sequence[Document], now: str) -> Section:
@@ -76,7 +76,7 @@ def _cause(entry: Document) -> str:
 
 
 def estimated(entry: Document, now: str) -> str:
-    """When a waiting pod group might start; "" where the cycle estimated nothing."""
+    """When a waiting pod group might start; "" if the cycle estimated nothing."""
     estimate = entry.get("estimate")
     if not estimate:
         return ""
@@ -87,7 +87,7 @@ def estimated(entry: Document, now: str) -> str:
 
 
 def longest_wait(waiter: Document) -> str:
-    """How long a pod group can wait at most since it was created; "" where there is no such bound."""
+    """How long a pod group can wait at most since it was created; "" if there is no such bound."""
     if "waitAtMostSeconds" not in waiter:
         return ""
     seconds = waiter["waitAtMostSeconds"]

@@ -9,7 +9,7 @@ COLUMNS: Final = (
     *("input", "kind", "namespace", "podGroup", "queue", "pod", "node", "gpus", "action", "for"),
     *("reason", "proof", "position", "ageSeconds", "message"),
 )
-"""Empty where a row has no such value; ``kind`` is Bind, Nominate, Evict or Pending."""
+"""Columns are empty if a row has no such value; ``kind`` is Bind, Nominate, Evict or Pending."""
 
 
 def rows(name: str, document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:

@@ -30,12 +30,13 @@ _SHORTEST_EVER: Final = 10
 _SHORTEST_NOTE: Final = 36
 """A column of sentences that gets fewer columns than this goes below its row."""
 _LONGEST_LIST: Final = 44
-"""The most columns that a list of names asks for; in a pipe a longer list pushes the rest to the right."""
+"""The most columns of a list of names; in a pipe a longer list pushes the rest to the right."""
 _INDENT: Final = 4
 _PAD: Final = "\0"
-"""Follows a wide character while a sentence is wrapped, as that counts characters; no text has it."""
+"""Stands after a wide character while a sentence is wrapped, because wrapping counts characters; no text has
+it."""
 IN_PLACE: Final = "restarts in place"
-"""What a move to the node on which the pod runs already is called."""
+"""The words for a move to the node on which the pod already runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +67,22 @@ Cell = str | Text | Names
 
 @dataclass(frozen=True, slots=True)
 class Shortening:
-    """What all names of a report share and need not repeat: a namespace, the common end of node names."""
+    """Parts that all names of a report share and need not repeat: a namespace, the common end of node
+    names."""
 
     namespace: str = ""
     suffix: str = ""
 
     @staticmethod
     def of(namespaces: Sequence[str], nodes: Sequence[str]) -> Shortening:
-        """What these names have in common: one namespace; the same domain
+        """The common parts of these names: one namespace; the same domain
         (``.eu-west-1.compute.internal``)."""
         one = namespaces[0] if namespaces and len(set(namespaces)) == 1 else ""
         ends = {name[name.find(".") :] if "." in name else "" for name in nodes}
         return Shortening(one, ends.pop() if len(ends) == 1 else "")
 
     def __call__(self, text: str) -> str:
-        """The text without it."""
+        """The text without the common parts."""
         if self.suffix:
             text = text.replace(self.suffix, "")
         if self.namespace:
@@ -286,7 +288,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 def distinct(texts: Iterable[str], width: int) -> dict[str, str]:
-    """Each text cut in the middle; where several would look the same, without what they begin with."""
+    """Each text cut in the middle; texts that would then look the same lose their beginning instead."""
     found = {text: cut_middle(text, width) for text in texts}
     same: dict[str, list[str]] = {}
     for text, cut in found.items():
@@ -314,7 +316,7 @@ def _first(text: str, width: int) -> str:
 
 
 def ignored(fields: Mapping[str, int]) -> Section:
-    """What the reader did not know, with how often it occurred."""
+    """Fields that the reader does not know, and how often each occurred."""
     rows = [(name, f"{count:,}") for name, count in fields.items()]
     return Section("Ignored: unknown fields", ("Field", "Times"), rows, right=("Times",), fixed=("Field",))
 

@@ -22,7 +22,7 @@ class Selection:
         return bool(self.queues or self.namespaces or self.groups)
 
     def unknown_queues(self, document: Document, snapshot: str) -> list[str]:
-        """A sentence for every queue that is not there: most likely a typing error."""
+        """A sentence for every queue that does not exist: most likely a typing error."""
         return [
             f"--queue: {snapshot} has no queue {name}{nearest(name, [*document['queues']])}"
             for name in self.queues
@@ -30,7 +30,7 @@ class Selection:
         ]
 
     def unused(self, document: Document, snapshot: str) -> list[str]:
-        """A sentence for every namespace and pod group of which the answer has nothing."""
+        """A sentence for every namespace and pod group that the answer does not mention."""
         entries = [*map(_decided, document["decisions"]), *map(_listed, document["unscheduled"])]
         groups = sorted({group for group, _ in entries})
         spaces, plain = (sorted({group.partition("/")[i] for group in groups}) for i in (0, 2))
@@ -63,7 +63,8 @@ class Selection:
             if any(self._takes(group, queue_of.get(group), queues) for group in decision.get("for", ()))
         }
         parts = {
-            # A pod that is moved keeps both its decisions: without its new place it would seem to be lost.
+            # A pod that is moved keeps both its decisions, because without its new place it would seem to be
+            # lost.
             "decisions": [
                 decision
                 for decision in document["decisions"]

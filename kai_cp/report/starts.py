@@ -21,7 +21,7 @@ def headline(document: Document) -> str:
 
 
 def shortening(document: Document) -> Shortening:
-    """What the names of pod groups, and those of nodes, have in common."""
+    """The common parts of the names of pod groups and nodes."""
     entries = document["reservations"]
     groups = [one["podGroup"].partition("/")[0] for one in (*entries, *document["waiting"])]
     return Shortening.of(groups, [name for one in entries for name in one["nodes"]])

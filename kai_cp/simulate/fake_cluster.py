@@ -128,7 +128,7 @@ class FakeCluster:
         return WriteResult(decision, "done")
 
     def _lost_before(self, key: PodKey) -> bool:
-        """Whether a pod that is to get a place was promised one before, or lost one."""
+        """Whether a pod that gets a place was promised one before, or lost one."""
         pod = self._pods.get(key)
         if pod is None:
             return False
@@ -140,7 +140,7 @@ class FakeCluster:
         return None if item is None else api_objects.annotations_of(item).get(names.FAILURES)
 
     def _nominate(self, plan: Plan) -> None:
-        """Waiting pods name the nodes that the plan promises them, and no others."""
+        """Let waiting pods name the nodes that the plan promises them, and no others."""
         named = {key: api_objects.nominated_to(pod) for key, pod in self._pods.items()}
         wanted = plan.promises(lambda key: named.get(key, "") or self._moved.node_of(key))
         kept = {one.pod for one in plan.decisions if one.kind != "Nominate"} | self._requests.keys()

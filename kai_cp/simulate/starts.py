@@ -26,7 +26,7 @@ UNDECLARED: Final = 0.15
 TOO_SHORT: Final = 0.07
 SIGMA: Final = 1.1
 TOLERANCE_SECONDS: Final = 90.0
-"""A start that is later than promised by less was kept: binding and looking take so long."""
+"""A start that is late by less than this was kept: binding and looking take that long."""
 
 POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "no reservation": {},
@@ -87,7 +87,7 @@ def _said(rng: random.Random, seconds: float) -> float | None:
 
 
 def promises_kept(run: Run, workload: WorkloadTrace) -> PromisesKept:
-    """The number of first promises kept, and why the others were broken; open promises do not count."""
+    """How many first promises were kept, and why the others were broken; open promises do not count."""
     kept = still_open = 0
     broken = Counter[str]()
     for promise in run.promises:

@@ -50,9 +50,8 @@ class _Life:
 
 @dataclass(frozen=True, slots=True)
 class StartPromise:
-    """A pod group's first promised start, and its result. ``started`` is None if it has not started by the
-    end.
-    """
+    """A pod group's first promised start, and what became of it. ``started`` is None if it has not started by
+    the end."""
 
     gpus: int
     promised: float
@@ -77,7 +76,7 @@ class Run:
     errors: tuple[str, ...]
     promises: tuple[StartPromise, ...] = ()
     idle_gpu_seconds: float = 0.0
-    """GPU-seconds that stood idle in held room."""
+    """GPU-seconds that stood idle in held capacity."""
 
 
 class Simulation:
@@ -206,7 +205,7 @@ class Simulation:
                 self._promised[name][1].append(entry.cause)
 
     def _idle_now(self) -> float:
-        """The GPUs that are held and idle now."""
+        """The GPUs that are both held and idle now."""
         used: Counter[str] = Counter()
         for item in self._twin.snapshot()["rawObjects"]["pods"] if self._held_nodes else ():
             job = item["metadata"]["name"].rsplit("-", 1)[0]

@@ -20,9 +20,8 @@ from kai_cp_models.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number: its unit, whether more of it is better, and within which part of it, or how much, two are
-    equal.
-    """
+    """One number: its unit, whether more of it is better, and the difference, relative or absolute, up to
+    which two values are equal."""
 
     title: str
     unit: str
@@ -71,7 +70,7 @@ class Measured:
 def measure(snapshot: Snapshot, settings: Settings) -> Measured:
     """Decide with ``settings`` and measure the plan."""
     load_solver()
-    fresh = replace(snapshot)  # What one decision works out about a snapshot saves the next one time.
+    fresh = replace(snapshot)  # What one decision computes about a snapshot saves the next one time.
     begin = time.monotonic()
     plan = decide(fresh, settings)
     seconds = time.monotonic() - begin
@@ -142,7 +141,7 @@ def hops(plan: Plan) -> float:
 def share_error(snapshot: Snapshot, plan: Plan) -> float:
     """Sum over leaf queues of |GPUs held after the plan - fair share|, as a part of the cluster.
 
-    A queue that asks for less than its share is not blamed: what counts is what it could hold.
+    A queue that asks for less than its share is compared with what it could hold.
     """
     total = sum(node.allocatable[GPU] for node in snapshot.nodes) / MILLI
     if total == 0:

@@ -17,10 +17,9 @@ _EQUAL = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``present``: mean and spread by objective. ``front``: trials that nothing beats in every objective,
-    one for each set of values, none that is like the present. ``best``: the first of them that is better
-    than the present in the order of the objectives; None: nothing better was found.
-    """
+    """``present``: mean and spread by objective. ``front``: trials that no other trial beats in every
+    objective, one for each set of values, without those that equal the present settings. ``best``: the first
+    of them that is better than the present in the order of the objectives; None: nothing better was found."""
 
     present: Mapping[str, tuple[float, float]]
     front: tuple[TunedTrial, ...]
@@ -28,7 +27,7 @@ class Choice:
     trials: int
 
     def sentence(self, out: str) -> str:
-        """One sentence: what was found, and what the file has."""
+        """One sentence: what was found, and what the file contains."""
         if self.best is None:
             return (
                 f"Nothing better than the present settings was found in {self.trials} trials; "

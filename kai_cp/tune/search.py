@@ -23,7 +23,7 @@ from kai_cp_models.settings import Settings
 STUDY: Final = "kai-cp"
 SEED: Final = 0
 REPEATS: Final = 3
-"""Runs of the present settings: what differs between equal runs is noise, such as seconds."""
+"""Runs of the present settings: differences between equal runs, such as seconds, are noise."""
 POSTGRESQL: Final = ("postgresql://", "postgres://")
 """URLs that name no driver; psycopg is the one that the extra ``postgresql`` installs."""
 
@@ -46,9 +46,8 @@ class WrongAnswer(RuntimeError):
 
 
 def study_name(space: Space, base: Settings, snapshots: Mapping[str, str]) -> str:
-    """The study's name, unique per search and version: no other search continues it. ``snapshots`` are
-    digests, each with the time as of which it is read.
-    """
+    """The study's name, unique per search and version, so that no other search continues it. ``snapshots``
+    are digests, each with the time as of which it is read."""
     what = [version(), space.model_dump(mode="json"), base.model_dump(mode="json"), dict(snapshots)]
     return f"{STUDY}-{short_hash(what)}"
 
@@ -175,7 +174,7 @@ def _storage(url: str) -> optuna.storages.BaseStorage:
         try:
             return optuna.storages.get_storage(url)
         except SQLAlchemyError:
-            # Of workers that start together on an empty database only one can create the tables.
+            # If workers start together on an empty database, only one of them can create the tables.
             time.sleep(1)
             return optuna.storages.get_storage(url)
     except ImportError as error:

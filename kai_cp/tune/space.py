@@ -26,7 +26,7 @@ from kai_cp.settings import BadSettings, Setting, describe, load, wrong
 from kai_cp.tune.measure import MEASURES
 
 PREFERENCES: Final = ("objective.", "solver.", "time.", "reservations.", "aging.")
-"""Settings that may vary begin so; switches that make a plan lawful or not do not."""
+"""Settings that may vary begin with these; switches that decide what a plan may do do not."""
 
 
 class Range(BaseModel):

@@ -28,7 +28,7 @@ FREE: Final = -1
 OTHER: Final = -2
 """A cell held by a pod without pod group: another scheduler's."""
 PARTS: Final = ("runs", "starts", "reserved")
-"""What a bar of the picture over time says; a bar names it by its place."""
+"""The states of a bar of the picture over time; a bar names its state by the position here."""
 Cell = int | list[int]
 
 
@@ -294,7 +294,7 @@ def _evictions(snapshot: Snapshot, plan: Plan | None, number: Mapping[GroupKey, 
 def _over_time(
     snapshot: Snapshot, plan: Plan | None, number: Mapping[GroupKey, int], settings: Settings | None
 ) -> Object | None:
-    """Starts in the future and what is on the nodes until then; None where nothing is planned ahead."""
+    """Starts in the future and what is on the nodes until then; None if nothing is planned ahead."""
     if plan is None or plan.reservations is None or settings is None:
         return None
     now = snapshot.now
