@@ -136,7 +136,7 @@ def within(seconds: float, subject: object) -> Iterator[None]:
     read is bounded by size first. Where the system has no alarms nothing ends the block.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("a deadline holds on the main thread only")
+        raise RuntimeError("a deadline works only on the main thread")
     if not hasattr(signal, "setitimer"):
         yield
         return

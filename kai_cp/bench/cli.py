@@ -165,7 +165,7 @@ def bench(
     except UnreadableAnswers as problem:
         fail(str(problem), BAD_INPUT)
     if not results and not problems:
-        fail("no case is left of what --suite, --shapes, --nodes and --part select", WRONG_USAGE)
+        fail("--suite, --shapes, --nodes and --part together select no case", WRONG_USAGE)
     _show(results, report)
     _end(problems)
 
@@ -203,7 +203,7 @@ def merge(
         except OSError as error:
             fail(f"{path}: {error.strerror or error}", BAD_INPUT)
         except ValidationError:
-            fail(f"{path}: holds something that no bench run of this version has written", BAD_INPUT)
+            fail(f"{path}: it has lines that are no results of this version of `kai-cp bench`", BAD_INPUT)
     if not found:
         fail(
             f"{', '.join(map(str, files))}: there is no result; was the run ended before its first one?",

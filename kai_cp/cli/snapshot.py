@@ -66,7 +66,7 @@ def reduce(
 
     Objects are left out as long as the fact still holds when the rest is decided again.
 
-    Exit status: 0 written, 1 the input is bad or the fact does not hold on it, 2 wrong usage.
+    Exit status: 0 written, 1 the input is bad or the fact is not true of it, 2 wrong usage.
 
     Examples:
     kai-cp snapshot reduce big.zip small.json --fact 'waiting team-a/llm'
@@ -91,7 +91,7 @@ def reduce(
     found, plan = _decided(raw, settings, instant)
     wanted = wanted.with_reason(plan)
     if not _shows(found, plan, wanted):
-        fail(f"{snapshot}: {fact!r} does not hold on it{wanted.instead(plan)}", BAD_INPUT)
+        fail(f"{snapshot}: {fact!r} is not true of it{wanted.instead(plan)}", BAD_INPUT)
 
     def told(left: int, tries: int) -> None:
         if sys.stderr.isatty():
@@ -153,7 +153,7 @@ def _renamed(
     subject = renaming.decisions({"unscheduled": [entry]})["unscheduled"][0]["podGroup"]
     if fact.kind == "skipped" or _holds(hidden, replace(fact, subject=subject), settings, instant):
         return hidden, subject
-    complain("without names the fact does not hold any more, so they stay: look through the file first")
+    complain("without its names the fact is no longer true, so they stay: read the file before you send it")
     return dict(small), fact.subject
 
 

@@ -55,7 +55,7 @@ def guarded(body: Callable[[], object]) -> int:
         complain(str(problem))
         status = BAD_INPUT
     except MemoryError:
-        complain("the input takes more memory than there may be used (limits.memory_bytes)")
+        complain("the input needs more memory than is allowed (limits.memory_bytes)")
         status = BAD_INPUT
     except BrokenPipeError:
         status = _without_output(0)  # The reader of the pipe has closed it, as ``head`` does.

@@ -241,7 +241,7 @@ def _at(value: str, now: float) -> list[Object]:
     except (ValueError, OverflowError):
         raise BadOperation(f"{value!r} is not an RFC 3339 time such as 2026-11-20T12:00:00Z") from None
     if at < now:
-        raise BadOperation(f"the snapshot is from {rfc3339(now)}; what was before is not known")
+        raise BadOperation(f"the snapshot is from {rfc3339(now)}; it says nothing about earlier times")
     return [{"op": "at", "now": said}]
 
 

@@ -69,7 +69,7 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float, *, at_onc
     ended. A fix must help without those devices.
     """
     if len(ops) > MOST_OPERATIONS:
-        raise BadOperation(f"{len(ops):,} operations; at most {MOST_OPERATIONS:,} are taken at once")
+        raise BadOperation(f"{len(ops):,} operations; at most {MOST_OPERATIONS:,} are accepted at once")
     copies = sum(op["count"] for op in ops if isinstance(op, dict) and isinstance(op.get("count"), int))
     if copies > MOST_COPIES:
         raise BadOperation(f"{copies:,} nodes; at most {MOST_COPIES:,} are added at once")

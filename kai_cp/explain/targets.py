@@ -87,9 +87,9 @@ def the_one(target: AskedName, known: Mapping[str, list[str]]) -> tuple[str, str
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            raise BadOperation(f"several are named so: {', '.join(map('/'.join, fitting[:4]))}")
+            raise BadOperation(f"several have this name: {', '.join(map('/'.join, fitting[:4]))}")
     if target.kind and not known.get(target.kind):
-        raise BadOperation(f"nothing here is of kind {target.kind}{nearest(target.kind, [*known])}")
+        raise BadOperation(f"there is nothing of kind {target.kind}{nearest(target.kind, [*known])}")
     asked = f"{target.namespace}/{target.name}".lstrip("/")
     keys = known.get(target.kind, []) if target.kind else [key for names in known.values() for key in names]
     names = keys if target.namespace else sorted({key.partition("/")[2] for key in keys})

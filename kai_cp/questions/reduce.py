@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kai_cp.explain.draft import nearest
 from kai_cp.explain.raw import group_of, key_of, metadata, spec_of
 from kai_cp.json_types import Json
 from kai_cp_models.plan import Plan
@@ -66,7 +67,9 @@ class Fact:
         if self.kind != "waiting":
             return ""
         now = replace(self, reason="").with_reason(plan).reason
-        return f"; the reason is {now}" if now else "; no such pod group waits"
+        if now:
+            return f"; the reason is {now}"
+        return f"; no such pod group waits{nearest(self.subject, [str(e.group) for e in plan.unscheduled])}"
 
     def holds(self, snapshot: Snapshot, plan: Plan) -> bool:
         """Whether the fact holds."""

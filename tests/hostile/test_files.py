@@ -320,7 +320,7 @@ def test_a_deadline_that_could_not_hold_is_refused() -> None:
         with files.within(60, "work"):
             pass
 
-    assert raised_on_a_thread(RuntimeError, work) == ["a deadline holds on the main thread only"]
+    assert raised_on_a_thread(RuntimeError, work) == ["a deadline works only on the main thread"]
 
 
 def test_a_snapshot_on_silent_input_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -395,13 +395,13 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_decided(path: Path
 def test_a_false_fact_is_reported(path: Path, tmp_path: Path) -> None:
     done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "served ns/p", "--now", NOW)
     assert done.returncode == 1
-    assert "does not hold" in done.stderr
+    assert done.stderr.endswith("'served ns/p' is not true of it\n")
     done = run(
         "snapshot", "reduce", path, tmp_path / "x.json", "--fact", "waiting ns/p OverLimit", "--now", NOW
     )
-    assert done.stderr.endswith("does not hold on it; the reason is NoRoomInSum\n")
-    done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "waiting ns/r", "--now", NOW)
-    assert done.stderr.endswith("does not hold on it; no such pod group waits\n")
+    assert done.stderr.endswith("is not true of it; the reason is NoRoomInSum\n")
+    done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "waiting ns/pp", "--now", NOW)
+    assert done.stderr.endswith("is not true of it; no such pod group waits; the nearest: ns/p\n")
 
 
 def test_a_skipped_object_is_named_as_answers_name_it(tmp_path: Path) -> None:

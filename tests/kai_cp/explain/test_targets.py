@@ -67,11 +67,11 @@ def test_a_name_that_is_known_finds_its_pod_groups(snapshot: Path, text: str, gr
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x", "several are named so: podgroup/default/x, podgroup/other/x"),
-        ("job/train", "several are named so: job/default/train, job/other/train"),
+        ("x", "several have this name: podgroup/default/x, podgroup/other/x"),
+        ("job/train", "several have this name: job/default/train, job/other/train"),
         ("job/default/trainn", "there is no job default/trainn; the nearest: default/train"),
         ("yy", "there is no pod group, pod or workload yy; the nearest: y"),
-        ("podgrup/default/y", "nothing here is of kind podgrup; the nearest: podgroup, pod"),
+        ("podgrup/default/y", "there is nothing of kind podgrup; the nearest: podgroup, pod"),
         ("podgroup/yy", "there is no podgroup yy; the nearest: y"),
         ("a/b/c/d", "a/b/c/d: expected [KIND/][NAMESPACE/]NAME, such as job/team-a/train"),
         ("job//x", "expected [KIND/][NAMESPACE/]NAME"),
@@ -112,7 +112,7 @@ def test_every_command_says_the_same_of_a_name_that_means_several(
 ) -> None:
     name, *more = command
     done = run(name, snapshot, *more, "--for", "x", "--now", NOW)
-    said = "kai-cp: --for: several are named so: podgroup/default/x, podgroup/other/x\n"
+    said = "kai-cp: --for: several have this name: podgroup/default/x, podgroup/other/x\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
