@@ -211,7 +211,8 @@ class AffinityState(TalliedState):
                 mask = clear if mask is None else mask & clear
         if pod.key in self.left and pod.node is not None and (mask is not None or self.opened):
             # A pod that returns to its node has never left. Its affinity is not tested again, nor are the
-            # terms of pods that were there before, except for those placed as the first of their kind.
+            # terms of pods that were there before. But a pod that was placed meanwhile as the first of its
+            # kind was then not the first.
             home = self.snapshot.node_index[pod.node]
             mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
             met = any(self.come.get((key, self._where(key, home))) for key in found.repelled)

@@ -247,8 +247,7 @@ class SpreadState(TalliedState):
                 if full == low:
                     continue
                 room = int(constraint.max_skew + (counts[low] if lows else 0) - counts[full])
-                # For each of the n > 0 pods that enter beyond ``room``, one leaves or enters the emptier
-                # domain.
+                # For each pod that enters beyond ``room``, one leaves, or one enters the emptier domain.
                 each, scale = (1, 1) if room >= 0 else (most - room, most)
                 cells = {(c, node): each for node in nodes if domains[node] == full}
                 cells |= {(d, node): -scale for d in matching for node in nodes if domains[node] == low}

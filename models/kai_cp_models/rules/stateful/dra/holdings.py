@@ -27,9 +27,9 @@ class ClaimUse:
 
     ``stay`` and ``leave`` use the allocation that the claim had before the cycle; ``joined`` uses the
     ``fresh`` one that this cycle gives it. Once all users of the old allocation leave or are ``gone``, the
-    claim can be allocated again. Its old devices stay in use until the new allocation is written, because the
-    claim's controller frees the devices of a claim that has lost all its users. Users that are gone count
-    until they are struck off.
+    claim can be allocated again. Its old devices stay in use until the claim's controller removes the old
+    allocation, as it does for a claim that had users and has none any more. Users that are gone count until
+    they are struck off.
     """
 
     before: Allocation | None = None
