@@ -132,7 +132,10 @@ def to_json(
     if plan.localities:
         document["localities"] = [_locality(*item) for item in sorted(plan.localities.items())]
     if plan.reservations is not None:
-        document["reservations"] = [reservation_document(entry) for entry in plan.reservations]
+        held = [(entry.state, reservation_document(entry)) for entry in plan.reservations]
+        document["reservations"] = [one for state, one in held if state != "draining"]
+        if closed := [one for state, one in held if state == "draining"]:
+            document["draining"] = closed
     if plan.rollouts:
         document["rollouts"] = [rollout_document(entry) for entry in plan.rollouts]
     if plan.defrag is not None:
@@ -293,7 +296,11 @@ def from_json(document: Any) -> Plan:
         },
         timings={name: _amount(timings, name, "timings") for name in timings},
         localities=dict(_all(document, "localities", _read_locality)),
-        reservations=_all(document, "reservations", _read_start) if "reservations" in document else None,
+        reservations=tuple(
+            entry for key in ("reservations", "draining") for entry in _all(document, key, _read_start)
+        )
+        if "reservations" in document
+        else None,
     )
 
 

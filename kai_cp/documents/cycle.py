@@ -187,6 +187,14 @@ class Decisions(TypedDict):
     reservations: NotRequired[
         Annotated[list[Reservation], Field(description="Absent where nothing is planned beyond now.")]
     ]
+    draining: NotRequired[
+        Annotated[
+            list[Reservation],
+            Field(
+                description="Places that are closed until they are empty; absent: none. They have no start."
+            ),
+        ]
+    ]
     rollouts: NotRequired[
         Annotated[list[RolledOut], Field(description="Absent where nothing is in rollout.")]
     ]

@@ -48,8 +48,9 @@ def _sections(document: Document, stages: bool) -> Iterator[Section]:
     yield _partition(document["unscheduled"])
     yield _evicted(of["Evict"], new_place)
     yield _starting(of["Bind"], [d for d in of["Nominate"] if _pod(d) not in evicted])
-    yield reserved(document.get("reservations") or (), document.get("now", ""))
-    yield over_time(document.get("reservations") or (), document.get("now", ""))
+    held = [*(document.get("reservations") or ()), *(document.get("draining") or ())]
+    yield reserved(held, document.get("now", ""))
+    yield over_time(held, document.get("now", ""))
     yield rolled_out(document.get("rollouts") or (), document.get("now", ""))
     yield _localities(document.get("localities", ()))
     yield _queues(document["queues"])

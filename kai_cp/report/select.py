@@ -72,6 +72,7 @@ class Selection:
             ],
             "unscheduled": chosen("unscheduled", _listed),
             "reservations": chosen("reservations", _listed),
+            "draining": chosen("draining", _listed),
             "rollouts": chosen("rollouts", lambda entry: (f"{entry['namespace']}/", entry["queue"])),
         }
         placed = {_decided(decision)[0] for decision in parts["decisions"]}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kai_cp.decisions import from_json, to_json
 from kai_cp.kube.api.promises import promises
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
@@ -44,6 +45,17 @@ def solved(snapshot: Snapshot, chosen: Settings = DRAIN) -> Plan:
 
 def big(text: str | None = None, **more: Any) -> Any:
     return waits("big", 2, lasts="4h", reserve=True, waited=60, stored=text, **more)
+
+
+def test_a_drain_is_no_reservation_of_the_document() -> None:
+    """Its state is none of those that the format has for reservations; it has no start."""
+    snapshot = cluster(nodes=THREE, **world(*(runs(f"r{n}", f"n{n}", 6) for n in (1, 2, 3)), big()))
+    plan = solved(snapshot)
+    document = to_json(snapshot, plan)
+    assert document["reservations"] == []
+    assert [(one["podGroup"], one["state"]) for one in document["draining"]] == [("ns/big", "draining")]
+    read = from_json(document).reservations or ()
+    assert [(one.group, one.state) for one in read] == [(BIG, "draining")]
 
 
 def test_the_places_with_the_fewest_busy_gpus_are_closed() -> None:
