@@ -17,7 +17,7 @@ from kai_cp.workloads.kinds import DEFAULT, Kind
 from kai_cp.workloads.reads import Forbidden, Reads
 from kai_cp.workloads.settings import GroupingSettings
 from kai_cp.workloads.shapes import SHAPES
-from kai_cp.workloads.validity import refuse_invalid
+from kai_cp.workloads.validity import refuse_invalid, refuse_tree
 from kai_cp.workloads.workload import Workload, nanoseconds_of
 
 POD: Final = ("", "v1", "Pod")
@@ -70,6 +70,7 @@ def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
     pool = settings.node_pool_label_key
     if pool and pool not in group.labels and pool in pod.labels:
         group = replace(group, labels={**group.labels, pool: pod.labels[pool]})
+    refuse_tree(group)
     before = reads.pod_group(group.namespace, group.name)
     notes = _notes(pod, group, found.chain, before, settings)
     if ignored := "; ".join(_ignored(group, (*found.chain.owners[-1:], pod), reads)):

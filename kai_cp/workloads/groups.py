@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from kai_cp.workloads.items import Reference
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import EMPTY
+from kai_cp.workloads.items import Answers, Reference
 
 SPEC_KEYS: Final = (
     "queue",
@@ -67,6 +70,32 @@ class GroupSubgroup:
         return found
 
 
+class Subgroups(tuple[GroupSubgroup, ...]):
+    """The subgroups of a gang. Its pods share one, so what all need of it is made once."""
+
+    _stored: Any = None
+    """The ``subGroups`` that said the same when they were compared last."""
+
+    @cached_property
+    def answers(self) -> Answers:
+        """What was made of it."""
+        return Answers()
+
+    @cached_property
+    def parents(self) -> Mapping[str, str]:
+        """By the name of a subgroup that of its parent; "" is none."""
+        return {subgroup.name: subgroup.parent for subgroup in self}
+
+    def json(self, stored: Any = None) -> Any:
+        """The ``subGroups``: ``stored`` itself, if it says the same."""
+        if stored is None or stored is not self._stored:
+            made = [subgroup.json() for subgroup in self]
+            if made != stored:
+                return made
+            self._stored = stored
+        return stored
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """One pod group. Durations have Go's format (``1m30s``); "" is absent."""
@@ -84,12 +113,12 @@ class Group:
     topology: GroupTopology = NOWHERE
     min_member: int = 1
     min_subgroup: int | None = None
-    subgroups: tuple[GroupSubgroup, ...] = ()
+    subgroups: Subgroups = Subgroups()
     follows_queue: bool = False
     """Whether ``queue`` is written again when the workload's changes."""
 
-    def spec(self) -> dict[str, Any]:
-        """The ``spec`` of a PodGroup, without absent fields."""
+    def spec(self, stored: Json = EMPTY) -> dict[str, Any]:
+        """The ``spec`` of a PodGroup, without absent fields; it shares subgroups that ``stored`` has, too."""
         values: dict[str, Any] = {
             "queue": self.queue,
             "priorityClassName": self.priority_class,
@@ -97,7 +126,7 @@ class Group:
             "preemptionDelay": self.preemption_delay,
             "stalenessGracePeriod": self.staleness_grace,
             "topologyConstraint": self.topology.json(),
-            "subGroups": [subgroup.json() for subgroup in self.subgroups],
+            "subGroups": self.subgroups.json(stored.get("subGroups")),
         }
         found = {key: value for key, value in values.items() if value}
         if self.min_subgroup is not None:

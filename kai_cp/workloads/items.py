@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import EMPTY, Malformed, objects_at, shown, strings_at, text_at
 
 INT32: Final = range(-(2**31), 2**31)
+T = TypeVar("T")
 _DIGITS: Final = 100
 """A number with more digits is refused unread: Python does not read thousands of them."""
 
@@ -22,6 +23,28 @@ class GroupingError(Exception):
         self.what = what
         self.field = field
         self.problem = problem
+
+
+class Answers:
+    """What functions made of one value, also their ``GroupingError``: by function the last answer."""
+
+    def __init__(self) -> None:
+        self._last: dict[Callable[..., Any], tuple[tuple[Hashable, ...], Any]] = {}
+
+    def of(self, make: Callable[..., T], value: Any, *said: Hashable) -> T:
+        """``make(value, *said)``; it is called again only for another ``said``."""
+        known = self._last.get(make)
+        if known is None or known[0] != said:
+            try:
+                known = said, make(value, *said)
+            except GroupingError as problem:
+                known = said, problem
+            self._last[make] = known
+        answer = known[1]
+        if isinstance(answer, GroupingError):
+            raise GroupingError(answer.what, answer.field, answer.problem)  # a raised one grows
+        found: T = answer
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +81,7 @@ class Item:
     annotations: Mapping[str, str]
     owners: tuple[Reference, ...] = ()
     raw: Json = field(default_factory=dict, repr=False)
+    answers: Answers = field(default_factory=Answers, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -78,6 +102,12 @@ class Item:
     def deleted(self) -> bool:
         """Whether the object is being deleted."""
         return bool((self.raw.get("metadata") or EMPTY).get("deletionTimestamp"))
+
+    def once(self, make: Callable[..., T], *said: Hashable) -> T:
+        """``make(self, *said)``, made for the first pod that asks. It reads only ``raw`` of the object, since
+        copies with other labels and annotations share what was made.
+        """
+        return self.answers.of(make, self, *said)
 
     def bad(self, field: str, problem: str) -> GroupingError:
         """The error about one field of the object."""

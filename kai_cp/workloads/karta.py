@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, object_at, objects_at, shown, text_at, texts_at
-from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import INT32, GroupingError, Item
 from kai_cp.workloads.reads import Reads
 from kai_cp.workloads.workload import Workload, inherited
@@ -139,7 +139,7 @@ class _Reader:
             subgroups.append(GroupSubgroup(part, least, topology=where))
             if not inside and any(self._selects(component) for component in structure.subtree(part)):
                 inside = part
-        return Grouped(replace(group, min_subgroup=len(subgroups), subgroups=tuple(subgroups)), inside)
+        return Grouped(replace(group, min_subgroup=len(subgroups), subgroups=Subgroups(subgroups)), inside)
 
     def divided(self, group: Group) -> Grouped:
         """The group of the member that the pod belongs to."""

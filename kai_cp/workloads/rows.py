@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import (
     Item,
     Path,
@@ -29,7 +29,7 @@ def by_row(workload: Workload) -> Grouped:
     least = minimum(workload)
     if not workload.kind.parts:
         return Grouped(replace(group, min_member=1 if least is None else least))
-    subgroups = tuple(_subgroup(workload.owner, part) for part in workload.kind.parts)
+    subgroups = Subgroups(_subgroup(workload.owner, part) for part in workload.kind.parts)
     total = sum(subgroup.min_member or 0 for subgroup in subgroups)
     return Grouped(
         replace(group, min_member=total if least is None else least, subgroups=subgroups), _part_of(workload)
@@ -43,7 +43,7 @@ def minimum(workload: Workload) -> int | None:
     kind, owner = workload.kind, workload.owner
     found = first_integer(owner, kind.min_member)
     if found is None and kind.roles is not None:
-        found = sum(replicas_by_role(owner, kind.roles).values())
+        found = sum(owner.once(replicas_by_role, kind.roles).values())
         if found <= 0:
             raise owner.bad(str(kind.roles.at), f"{found} replicas in all; at least 1 is needed")
     if found is None and kind.required:

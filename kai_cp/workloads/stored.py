@@ -44,7 +44,7 @@ def merged(before: Json, group: Group, settings: GroupingSettings) -> dict[str, 
         labels.pop(pool, None)
     if queue in has and not group.follows_queue:
         labels[queue] = has[queue]
-    wanted = group.spec()
+    wanted = group.spec(spec)
     if not group.follows_queue:
         wanted["queue"] = spec.get("queue")
     if not group.topology.name:
@@ -94,7 +94,7 @@ def _present(value: Any) -> bool:
 
 
 def _alike(key: str, old: Any, new: Any) -> bool:
-    if old == new or not (_present(old) or _present(new)):
+    if old is new or old == new or not (_present(old) or _present(new)):
         return True
     if key in _DURATIONS and isinstance(old, str) and isinstance(new, str):
         try:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+import orjson
+
 from kai_cp.json_types import Json
 from kai_cp.object_names import LABEL, LONGEST_KEY, LONGEST_LABEL, LONGEST_NAME, SUBDOMAIN
 from kai_cp.reader.fields import shown
-from kai_cp.workloads.groups import Group
+from kai_cp.workloads.groups import Group, Subgroups
 from kai_cp.workloads.items import GroupingError
 
+LARGEST: Final = 512 * 1024
+"""Bytes of JSON of an object in a namespace; one that all ``limits`` allow has less."""
+WHY: Final = f"it has more than {LARGEST} bytes"
 _SUBGROUP: Final = re.compile(LABEL)
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -22,7 +27,18 @@ def refuse_invalid(body: Json, group: Group) -> None:
         raise GroupingError(
             f"{group.owner.kind} {group.namespace}/{group.owner.name}", "metadata.uid", "is missing"
         )
-    problem = _metadata_problem(body["metadata"]) or spec_problem(body["spec"])
+    problem = _metadata_problem(body["metadata"]) or _holder_problem(body["spec"], "spec")
+    if not problem and len(orjson.dumps(body)) > LARGEST:
+        problem = "", WHY  # It would not be scheduled, and be written again for each of its pods.
+    _refuse(group, problem)
+
+
+def refuse_tree(group: Group) -> None:
+    """Raise ``GroupingError`` if its subgroups cannot be written."""
+    _refuse(group, group.subgroups.answers.of(_tree_problem, group.subgroups))
+
+
+def _refuse(group: Group, problem: tuple[str, str] | None) -> None:
     if problem:
         raise GroupingError(f"PodGroup {group.namespace}/{group.name}", *problem)
 
@@ -41,13 +57,13 @@ def _metadata_problem(meta: Json) -> tuple[str, str] | None:
     return None
 
 
-def spec_problem(spec: Json) -> tuple[str, str] | None:
-    """The first field of a spec that would be refused, with the problem."""
-    found = _holder_problem(spec, "spec")
-    if found:
-        return found
+def _tree_problem(subgroups: Subgroups) -> tuple[str, str] | None:
+    """The first field of subgroups that would be refused, with the problem."""
     by_name: dict[str, Json] = {}
-    for i, subgroup in enumerate(spec.get("subGroups") or ()):
+    made = subgroups.json()
+    if len(orjson.dumps(made)) > LARGEST:
+        return "spec.subGroups", f"{len(made)} have more than {LARGEST} bytes"
+    for i, subgroup in enumerate(made):
         name = subgroup["name"]
         if len(name) > LONGEST_LABEL or not _SUBGROUP.fullmatch(name):
             return (
@@ -57,10 +73,10 @@ def spec_problem(spec: Json) -> tuple[str, str] | None:
         if name in by_name:
             return f"spec.subGroups[{i}].name", f"{shown(name)} names two subgroups"
         by_name[name] = subgroup
-    return _tree_problem(by_name)
+    return _parents_problem(by_name)
 
 
-def _tree_problem(by_name: dict[str, Json]) -> tuple[str, str] | None:
+def _parents_problem(by_name: dict[str, Json]) -> tuple[str, str] | None:
     parents = {subgroup["parent"] for subgroup in by_name.values() if subgroup.get("parent")}
     for i, (name, subgroup) in enumerate(by_name.items()):
         where = f"spec.subGroups[{i}]"

@@ -18,12 +18,10 @@ from kai_cp.kube.api.api_objects import labels_of
 from kai_cp.kube.api.resources import POD_GROUPS, PODS, Resource
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.requests import read_requests, readable_requests
-from kai_cp.reader.salvage import stand_in
+from kai_cp.reader.salvage import SET_ASIDE, stand_in
 from kai_cp.workloads.sums import STANDARD, by_name, gpus_of, resource_list
+from kai_cp.workloads.validity import WHY
 
-LARGEST: Final = 512 * 1024
-"""Bytes of JSON of an object in a namespace; one that all ``limits`` allow has less."""
-WHY: Final = f"it has more than {LARGEST} bytes"
 _SMALL: Final = 16 * 1024
 _IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _MOST_OWNERS: Final = 10
@@ -54,6 +52,13 @@ def set_aside(item: Object) -> Object:
 
 OUTLINES: Final[Mapping[Resource, Callable[[Object], Object]]] = {PODS: pod, POD_GROUPS: pod_group}
 """By kind; an object of another kind is set aside."""
+
+
+def why_unread(item: Object) -> str:
+    """Why a pod group or an owner cannot be read as it is; "" if it can."""
+    if (item.get("spec") or {}).get("subGroups") == _NO_TREE:
+        return WHY
+    return str(item.get(SET_ASIDE, ""))
 
 
 def _outline(item: Object) -> Object:

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api.memory import Memory
-from kai_cp.kube.api.outline import LARGEST, set_aside
+from kai_cp.kube.api.outline import set_aside
 from kai_cp.reader.salvage import SET_ASIDE, as_text, stand_in
+from kai_cp.workloads.validity import LARGEST
 
 LOG = logging.getLogger(__name__)
 

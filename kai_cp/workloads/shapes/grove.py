@@ -9,7 +9,7 @@ from typing import Final
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import (
     Item,
     Reference,
@@ -38,16 +38,22 @@ def grove(workload: Workload) -> Grouped:
     topology = gang.annotations.get(_TOPOLOGY_NAME) or gang.annotations.get(keys.TOPOLOGY, "")
     name = text_in(gang, _CLASS)
     group = inherited(workload.about(gang))
-    parents, parent_of = _parents(gang, topology)
-    leaves, inside = _leaves(gang, workload.pod, topology, parent_of)
+    subgroups, least, places = gang.once(_tree, topology)
     group = replace(
         group,
         priority_class=group.priority_class if name is None else name,
         topology=_constraint(gang, str(_CONSTRAINT), value_at(gang, _CONSTRAINT), topology),
-        min_member=sum(leaf.min_member or 0 for leaf in leaves),
-        subgroups=(*parents, *leaves),
+        min_member=least,
+        subgroups=subgroups,
     )
-    return Grouped(_completed(group, workload, gang), inside)
+    return Grouped(_completed(group, workload, gang), places.get(workload.pod.name, ""))
+
+
+def _tree(gang: Item, topology: str) -> tuple[Subgroups, int, Mapping[str, str]]:
+    """The subgroups, the pods that they need, and the subgroup of each pod."""
+    parents, parent_of = _parents(gang, topology)
+    leaves, places = _leaves(gang, topology, parent_of)
+    return Subgroups((*parents, *leaves)), sum(leaf.min_member or 0 for leaf in leaves), places
 
 
 def _gang(workload: Workload) -> Item:
@@ -119,11 +125,11 @@ def _parents(gang: Item, topology: str) -> tuple[list[GroupSubgroup], Mapping[st
 
 
 def _leaves(
-    gang: Item, pod: Item, topology: str, parent_of: Mapping[str, str]
-) -> tuple[list[GroupSubgroup], str]:
-    """Subgroups of pods, and the one that lists ``pod``."""
+    gang: Item, topology: str, parent_of: Mapping[str, str]
+) -> tuple[list[GroupSubgroup], dict[str, str]]:
+    """Subgroups of pods, and for each pod the first that lists it."""
     found: list[GroupSubgroup] = []
-    inside = ""
+    places: dict[str, str] = {}
     for i, entry in enumerate(objects_in(gang, _GROUPS)):
         where = f"{_GROUPS}[{i}]"
         name = _text(gang, where, entry, "name")
@@ -137,14 +143,13 @@ def _leaves(
             if not isinstance(reference, dict):
                 raise gang.bad(inner, f"{shown(reference)} is not an object")
             namespace = _text(gang, inner, reference, "namespace")
-            if namespace != pod.namespace:
+            if namespace != gang.namespace:
                 raise gang.bad(f"{inner}.namespace", f"{shown(namespace)} is another namespace")
-            if _text(gang, inner, reference, "name") == pod.name:
-                inside = inside or name
+            places.setdefault(_text(gang, inner, reference, "name"), name)
         inner = f"{where}.topologyConstraint"
         constraint = _constraint(gang, inner, entry.get("topologyConstraint"), topology)
         found.append(GroupSubgroup(name, least, parent=parent_of.get(name, ""), topology=constraint))
-    return found, inside
+    return found, places
 
 
 def _constraint(gang: Item, where: str, value: object, topology: str) -> GroupTopology:

@@ -9,7 +9,7 @@ from kai_cp.json_types import Json
 from kai_cp.object_names import LONGEST_LABEL
 from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
-from kai_cp.workloads.groups import NOWHERE, Group, Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import NOWHERE, Group, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import (
     Item,
     annotation,
@@ -40,25 +40,31 @@ def jobset(workload: Workload) -> Grouped:
             raise owner.bad(f"metadata.{field}", "is missing")
     group = inherited(workload)
     in_order = text_in(owner, _ORDER) == "InOrder"
-    jobs = objects_in(owner, _JOBS)
+    jobs = owner.once(objects_in, _JOBS)
     if not jobs:
         raise owner.bad(str(_JOBS), "is missing or empty")
     least = _stated_minimum(owner)
     if _is_flat(workload):
         return Grouped(_flat(group, pod, in_order=in_order, least=least))
+    subgroups, count = owner.once(_tree)
+    wanted = 1 if in_order else count
+    group = replace(
+        group, min_subgroup=min(least, count) if least is not None else wanted, subgroups=subgroups
+    )
+    return Grouped(group, _leaf(pod, group))
+
+
+def _tree(owner: Item) -> tuple[Subgroups, int]:
+    """The subgroups, and how many replicated jobs have replicas."""
     subgroups: list[GroupSubgroup] = []
     count = 0
-    for i, job in enumerate(jobs):
+    for i, job in enumerate(objects_in(owner, _JOBS)):
         parts = _replicated_job(owner, f"{_JOBS}[{i}]", job, MOST - len(subgroups))
         subgroups += parts
         count += bool(parts)
     if not count:
         raise owner.bad(str(_JOBS), "no replicated job has replicas")
-    wanted = 1 if in_order else count
-    group = replace(
-        group, min_subgroup=min(least, count) if least is not None else wanted, subgroups=tuple(subgroups)
-    )
-    return Grouped(group, _leaf(pod, group))
+    return Subgroups(subgroups), count
 
 
 def _stated_minimum(owner: Item) -> int | None:
@@ -138,6 +144,6 @@ def _leaf(pod: Item, group: Group) -> str:
         if name not in pod.labels:
             raise pod.bad(label(name), "is missing")
     wanted = f"{pod.labels[_NAME]}-replica-{pod.labels[_INDEX]}"
-    if not any(subgroup.name == wanted and subgroup.parent for subgroup in group.subgroups):
+    if not group.subgroups.parents.get(wanted):
         raise pod.bad(label(_NAME), f"the JobSet has no Job {shown(wanted)}")
     return wanted

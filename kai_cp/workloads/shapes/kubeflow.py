@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup
+from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import Item, integer_in, label, object_in, path, spelled_integer, text_in
 from kai_cp.workloads.rows import by_row, first_integer, minimum
 from kai_cp.workloads.shapes import segments
@@ -52,18 +52,17 @@ def pytorch(workload: Workload) -> Grouped:
         raise owner.bad(str(_ROLES), "is missing")
     group = replace(inherited(workload), min_member=least)
     masters = integer_in(owner, _MASTER.below("replicas")) or 0
-    subgroups = [GroupSubgroup("master", masters)] if masters else []
+    master = (GroupSubgroup("master", masters),) if masters else ()
     role = pod.labels.get(_ROLE, "")
     subgroup = "master" if role == "master" and masters else ""
-    if object_in(owner, _WORKER) is not None:
-        workers, inside = _workers(workload, group, max(0, least - masters))
-        subgroups += workers
-        subgroup = inside if role == "worker" else subgroup
-    return Grouped(replace(group, subgroups=tuple(subgroups)), subgroup)
+    if object_in(owner, _WORKER) is None:
+        return Grouped(replace(group, subgroups=Subgroups(master)), subgroup)
+    subgroups, inside = _workers(workload, master, max(0, least - masters))
+    return Grouped(replace(group, subgroups=subgroups), inside if role == "worker" else subgroup)
 
 
-def _workers(workload: Workload, group: Group, least: int) -> tuple[list[GroupSubgroup], str]:
-    """The subgroups of the workers, and the one of this pod if it is a worker."""
+def _workers(workload: Workload, master: tuple[GroupSubgroup, ...], least: int) -> tuple[Subgroups, str]:
+    """All subgroups, and the one of this pod if it is a worker."""
     owner, pod = workload.owner, workload.pod
     template = _WORKER.below("template")
     size, item, where = next(segments.stated_sizes((pod, None), (owner, template)), (1, owner, ""))
@@ -74,21 +73,33 @@ def _workers(workload: Workload, group: Group, least: int) -> tuple[list[GroupSu
     if where and count < 0:
         raise owner.bad(str(_WORKER.below("replicas")), f"{count} is negative")
     if not where or not count:
-        return [GroupSubgroup("worker", least)], "worker"
+        return Subgroups((*master, GroupSubgroup("worker", least))), "worker"
     pieces = -(-count // size)
     segments.refuse_too_many(owner, pieces)
     topology = segments.segment_placement(pod, owner, template)
-    needed = -(-least // size)
-    found = [GroupSubgroup("worker", min_subgroup=pieces)]
+    found = owner.once(_tree, master, count, size, least, topology)
+    if pod.labels.get(_ROLE) != "worker":
+        return found, ""
+    number = _index(pod) // size
+    return found, f"worker-{number}" if number < pieces else ""  # A surplus worker is about to end.
+
+
+def _tree(
+    _owner: Item,
+    master: tuple[GroupSubgroup, ...],
+    count: int,
+    size: int,
+    least: int,
+    topology: GroupTopology,
+) -> Subgroups:
+    pieces, needed = -(-count // size), -(-least // size)
+    found = [*master, GroupSubgroup("worker", min_subgroup=pieces)]
     for i in range(pieces):
         full = size if i < pieces - 1 else count - size * (pieces - 1)
         found.append(
             GroupSubgroup(f"worker-{i}", full if i < needed else 0, parent="worker", topology=topology)
         )
-    if pod.labels.get(_ROLE) != "worker":
-        return found, ""
-    number = _index(pod) // size
-    return found, f"worker-{number}" if number < pieces else ""  # A surplus worker is about to end.
+    return Subgroups(found)
 
 
 def _index(pod: Item) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp.reader.fields import shown
-from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import (
     GroupingError,
     Item,
@@ -78,50 +78,57 @@ def _start(workload: Workload, size: int, index: int | None) -> tuple[bool, int]
         return alone, size
 
 
-def _subgroups(
-    workload: Workload, most: int, index: int | None, *, alone: bool
-) -> tuple[tuple[GroupSubgroup, ...], str]:
+def _subgroups(workload: Workload, most: int, index: int | None, *, alone: bool) -> tuple[Subgroups, str]:
     owner, pod = workload.owner, workload.pod
     leads = index == 0
     size = _segment_size(owner, most)
     if size is None or alone:
         workers = (GroupSubgroup("workers", most - 1),) if most > 1 and not alone else ()
-        if leads:
-            return (_LEADER, *workers), "leader"
-        return (_LEADER, *workers), "workers" if workers else ""
+        return Subgroups((_LEADER, *workers)), "leader" if leads else "workers" if workers else ""
     if index is None:
         raise pod.bad(label(_WORKER_INDEX), "is missing; segments need it")
     topology = NOWHERE
     if object_in(owner, _TEMPLATE) is not None:
         topology = segments.segment_placement(pod, owner, _TEMPLATE)
-    extra = (most - 1) % size == 0
-    pieces = _pieces(owner, most, size, topology, extra=extra)
-    number = 0 if leads else (index - 1 if extra else index) // size
-    if number >= len(pieces):
-        raise pod.bad(label(_WORKER_INDEX), f"{index} is beyond the group's size, {most}")
     kind = text_in(owner, _SEGMENT_TYPE)
+    tree = owner.once(_tree, most, size, topology, kind)
+    number = 0 if leads else (index - 1 if _extra(most, size) else index) // size
+    segment = f"segment-{number}"
+    if segment not in tree.parents:
+        raise pod.bad(label(_WORKER_INDEX), f"{index} is beyond the group's size, {most}")
+    if leads and kind == "LeaderExcluded":
+        return tree, "leader"
+    if number or kind not in (None, "LeaderWorker"):
+        return tree, segment
+    return tree, "leader" if leads else "workers"
+
+
+def _tree(owner: Item, most: int, size: int, topology: GroupTopology, kind: str | None) -> Subgroups:
+    pieces = _pieces(owner, most, size, topology)
     if kind == "LeaderExcluded":
-        return (_LEADER, *pieces), "leader" if leads else pieces[number].name
+        return Subgroups((_LEADER, *pieces))
     if kind not in (None, "LeaderWorker"):
-        return pieces, pieces[number].name
+        return Subgroups(pieces)
     first = pieces[0].name
-    beside = (pieces[0].min_member or 0) - (0 if extra else 1)
-    inner = (
-        replace(pieces[0], min_member=None, min_subgroup=2),
-        *pieces[1:],
-        replace(_LEADER, parent=first),
-        GroupSubgroup("workers", beside, parent=first),
+    beside = (pieces[0].min_member or 0) - (0 if _extra(most, size) else 1)
+    return Subgroups(
+        (
+            replace(pieces[0], min_member=None, min_subgroup=2),
+            *pieces[1:],
+            replace(_LEADER, parent=first),
+            GroupSubgroup("workers", beside, parent=first),
+        )
     )
-    if number:
-        return inner, pieces[number].name
-    return inner, "leader" if leads else "workers"
 
 
-def _pieces(
-    owner: Item, most: int, size: int, topology: GroupTopology, *, extra: bool
-) -> tuple[GroupSubgroup, ...]:
+def _extra(most: int, size: int) -> bool:
+    """Whether the leader is beyond what the segments divide."""
+    return (most - 1) % size == 0
+
+
+def _pieces(owner: Item, most: int, size: int, topology: GroupTopology) -> tuple[GroupSubgroup, ...]:
     """The segments. A surplus leader belongs to the first one, whose workers are counted here."""
-    divided = most - 1 if extra else most
+    divided = most - 1 if _extra(most, size) else most
     count = -(-divided // size)
     segments.refuse_too_many(owner, count)
     last = divided - size * (count - 1)

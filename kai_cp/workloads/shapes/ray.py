@@ -7,7 +7,7 @@ from typing import Final
 
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import shown
-from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import Item, Reference, checked_integer, object_in, objects_in, path, text_in
 from kai_cp.workloads.reads import Forbidden
 from kai_cp.workloads.rows import template_placement
@@ -24,7 +24,7 @@ def ray(workload: Workload) -> Grouped:
     """The head and every worker group are subgroups; an existing flat group stays flat."""
     owner = workload.owner
     cluster = _cluster(workload)
-    subgroups = _subgroups(cluster)
+    subgroups = cluster.once(_subgroups)
     group = replace(
         inherited(workload),
         min_member=sum(subgroup.min_member or 0 for subgroup in subgroups),
@@ -35,7 +35,7 @@ def ray(workload: Workload) -> Grouped:
     if stored is not None and not (stored.get("spec") or {}).get("subGroups"):
         return Grouped(group)
     wanted = workload.pod.labels.get(_GROUP, "")
-    inside = wanted if any(subgroup.name == wanted for subgroup in subgroups) else ""
+    inside = wanted if wanted in subgroups.parents else ""
     return Grouped(replace(group, subgroups=subgroups), inside)
 
 
@@ -62,7 +62,7 @@ def _cluster(workload: Workload) -> Item:
     return cluster
 
 
-def _subgroups(cluster: Item) -> tuple[GroupSubgroup, ...]:
+def _subgroups(cluster: Item) -> Subgroups:
     head = object_in(cluster, _HEAD_SPEC)
     found = [GroupSubgroup(HEAD, 1, topology=_topology(cluster, str(_HEAD_SPEC), head or {}))]
     for i, spec in enumerate(objects_in(cluster, _WORKERS)):
@@ -73,7 +73,7 @@ def _subgroups(cluster: Item) -> tuple[GroupSubgroup, ...]:
         name = spec.get("groupName")
         name = name if isinstance(name, str) and name else f"worker-group-{i}"
         found.append(GroupSubgroup(name, least, topology=_topology(cluster, where, spec)))
-    return tuple(found)
+    return Subgroups(found)
 
 
 def _least(cluster: Item, where: str, spec: Json) -> int | None:

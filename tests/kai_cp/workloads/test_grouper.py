@@ -10,12 +10,15 @@ from unittest.mock import Mock
 
 import pytest
 
+from kai_cp.workloads.batch import BatchObjects, group_pods
+from kai_cp.workloads.groups import GroupSubgroup
 from kai_cp.workloads.items import item_of
 from kai_cp.workloads.kinds import DEFAULT
 from kai_cp.workloads.settings import GroupingSettings
 from kai_cp.workloads.shapes.knative import knative
+from kai_cp.workloads.validity import LARGEST, WHY
 from kai_cp.workloads.workload import Workload
-from tests.support.workloads import GANG, RAY, chain, grouped, kubeflow, made, pod
+from tests.support.workloads import GANG, JOBSET, RAY, chain, grouped, kubeflow, made, pod, samples
 
 SEGMENT = "kai.scheduler/segment-size"
 MINIMUM = "kai.scheduler/batch-min-member"
@@ -62,6 +65,65 @@ def test_a_pod_of_a_revision_looks_at_two_others_at_most() -> None:
     found = knative(Workload(own, owner, (owner,), DEFAULT, reads, GroupingSettings()))
     assert found.group.owner == owner.reference
     assert len(list(others)) == 98
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("JobSet", {}),
+        ("JobSet", {"replicatedJobs": [*JOBSET["replicatedJobs"], {"name": "No Name"}]}),
+        ("RayCluster", {}),
+        ("RayCluster", {"workerGroupSpecs": [{"groupName": "No Name", "replicas": 1}]}),
+        ("PyTorchJob", {}),
+        ("LeaderWorkerSet", {}),
+        ("PodCliqueSet", {}),
+    ],
+)
+def test_the_subgroups_that_pods_share_are_made_once(
+    kind: str, change: Object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A JobSet of 9,990 pods took 350 s for each change of it: all subgroups were made anew for each pod."""
+    owner, *rest = samples()[kind]
+    first = next(one for one in rest if one["kind"] == "Pod")
+    for one in rest:
+        one["metadata"]["annotations"] = {SEGMENT: "1"}
+    owner["metadata"]["annotations"] = {SEGMENT: "2"}
+    owner.setdefault("spec", {}).update(change)
+    objects = BatchObjects()
+    for one in (owner, *rest):
+        objects.apply(one)
+    settings = GroupingSettings()
+    group_pods(objects, settings)
+    calls: Counter[str] = Counter()
+    for name in ("__init__", "json"):
+        old = getattr(GroupSubgroup, name)
+
+        def counted(*args: Any, _name: str = name, _old: Any = old, **more: Any) -> Any:
+            calls[_name] += 1
+            return _old(*args, **more)
+
+        monkeypatch.setattr(GroupSubgroup, name, counted)
+    for number in range(5):
+        more = deepcopy(first)
+        more["metadata"] |= {"name": f"more-{number}", "uid": f"more-{number}"}
+        objects.apply(more)
+    group_pods(objects, settings)
+    assert calls["json"] == 0
+    assert calls["__init__"] <= 2 * len(objects.pod_keys)
+
+
+def test_a_gang_that_would_not_be_scheduled_is_refused() -> None:
+    """Of a PodGroup of 1.3 MB only an outline is kept, so it was written again for each pod."""
+    jobs = [{"name": "w" * 20, "replicas": 9_990, "template": {"spec": {"parallelism": 1}}}]
+    owner = made("jobset.x-k8s.io/v1alpha2", "JobSet", "j", spec={"replicatedJobs": jobs})
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "w" * 20, "jobset.sigs.k8s.io/job-index": "0"}
+    answer = grouped(owner, pod("p", owner, labels=labels))
+    name = f"PodGroup team-a/pg-j-{owner['metadata']['uid']}"
+    assert messages(answer) == {f"{name}: spec.subGroups: 9991 have more than {LARGEST} bytes"}
+    many = {f"example.com/{'k' * 50}{i}": "x" for i in range(9_000)}
+    owner = made("batch/v1", "Job", "j", labels=many, spec={})
+    answer = grouped(owner, pod("p", owner))
+    assert messages(answer) == {f"PodGroup team-a/pg-j-{owner['metadata']['uid']}: {WHY}"}
 
 
 def test_a_worker_beyond_the_replicas_is_in_no_segment() -> None:

@@ -13,9 +13,10 @@ from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.informers import Informers
-from kai_cp.kube.api.outline import LARGEST, OUTLINES, WHY
+from kai_cp.kube.api.outline import OUTLINES
 from kai_cp.kube.api.store import Store
 from kai_cp.reader import parse
+from kai_cp.workloads.validity import LARGEST, WHY
 from kai_cp_models.pods import Pod
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot

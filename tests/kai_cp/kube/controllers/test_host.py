@@ -26,6 +26,7 @@ from kai_cp.kube.controllers.process import access
 from kai_cp.kube.controllers.queue import Sums
 from kai_cp.workloads.items import Item, item_of
 from kai_cp.workloads.sums import MOST_NAMES
+from kai_cp.workloads.validity import WHY
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.stub import PLURALS, StubServer
 from tests.support.workloads import made, pod
@@ -433,6 +434,46 @@ def test_a_maximum_run_time_stays_as_it_was_first_written(server: StubServer) ->
         kept = "MaxRuntimeKept"
         said = until(lambda: [e for e in server.requests("POST", "events") if e["reason"] == kept])
         assert 'says kai-cp/max-runtime "1000h", and the pod group keeps "10m"' in said[0]["message"]
+
+
+def test_a_pod_group_of_which_an_outline_is_kept_is_not_written_for_each_pod(server: StubServer) -> None:
+    job = made("batch/v1", "Job", "train", spec={})
+    server.objects["/apis/batch/v1"] = {"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}
+    server.put(JOBS, job)
+    parts = [{"name": f"{'x' * 50}-{i}", "minMember": 1} for i in range(7_000)]
+    meta = {"name": f"pg-train-{job['metadata']['uid']}", "namespace": "team-a"}
+    server.put(r.POD_GROUPS, {"metadata": meta, "spec": {"subGroups": parts}})
+    for i in range(3):
+        server.put(r.PODS, pod(f"train-{i}", job))
+    with running(server, "podgrouper"):
+        said = until(lambda: server.requests("POST", "events"))
+        assert said[0]["message"] == f"PodGroup team-a/{meta['name']}: {WHY}"
+        assert all("/events" in path for _, path in writes(server))
+
+
+def test_an_owner_too_large_to_be_kept_is_not_fetched_for_each_pod(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.kai_cp.kube.stub.PLURALS", {*PLURALS, "jobs"})
+    job = made("batch/v1", "Job", "train", spec={})
+    job["metadata"]["labels"] = {f"example.com/{'k' * 50}{i}": "x" for i in range(9_000)}
+    server.objects["/apis/batch/v1"] = {"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}
+    server.put(JOBS, job)
+    server.put(r.PODS, pod("train-0", job))
+
+    def fetched() -> int:
+        return sum(path.endswith("/jobs/train") for _, path, _ in server.log)
+
+    with running(server, "podgrouper") as run:
+        said = until(lambda: server.requests("POST", "events"))
+        assert said[0]["message"] == f"Job team-a/train: {WHY}"
+        until(lambda: run.host.informers.listed(JOBS))
+        before = fetched()
+        for i in range(1, 4):
+            server.put(r.PODS, pod(f"train-{i}", job))
+        until(lambda: len({e["involvedObject"]["name"] for e in server.requests("POST", "events")}) == 4)
+        assert fetched() == before
+        assert all("/events" in path for _, path in writes(server))
 
 
 def declared(name: ControllerName) -> set[tuple[str, str]]:
