@@ -7,7 +7,9 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from kai_cp.json_types import Object
@@ -38,6 +40,7 @@ LOG = logging.getLogger(__name__)
 NEAR_SECONDS: Final = 60.0
 """Start times this close are taken for the same."""
 PREEMPTED: Final = "PreemptionByScheduler"
+LATER: Final = "another pod has its name by now"
 """The reason that kube-scheduler and KAI give."""
 BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was ordered for this long."""
@@ -175,21 +178,31 @@ class ApiCluster:
                 done = dropped and done
         return done
 
-    def order(self, plan: Plan) -> Sending:
-        """Begin to carry out the plan; decisions that are no longer possible get their result at once."""
-        starts, lost = self._note_starts(plan), lost_places(plan, self._lost_before)
-        self._nominations.follow(plan, self.moved.node_of)
-        self.moved.follow(plan, self._clock())
+    def order(self, plan: Plan, seen: Mapping[PodKey, str] = MappingProxyType({})) -> Sending:
+        """Begin to carry out the plan; decisions that are no longer possible get their result at once.
+
+        ``seen``: the uids of the pods that were decided. None is carried out about a later pod of a name.
+        """
+        later = {one.pod for one in plan.decisions if self._is_later(one.pod, seen.get(one.pod))}
+        rest = replace(plan, decisions=tuple(one for one in plan.decisions if one.pod not in later))
+        starts, lost = self._note_starts(rest), lost_places(rest, self._lost_before)
+        self._nominations.follow(rest, self.moved.node_of)
+        self.moved.follow(rest, self._clock())
         sending = Sending(plan.decisions, partial(self._note_results, starts, lost))
         orders = []
         for place, decision in enumerate(plan.decisions):
-            made = self._prepared(decision)
+            other = decision.pod in later
+            made = WriteResult(decision, "gone", LATER) if other else self._prepared(decision)
             if isinstance(made, WriteResult):
                 sending.add(place, made)
             else:
                 orders.append(Order(decision, made, place, sending))
         self.orders.put(orders)
         return sending
+
+    def _is_later(self, key: PodKey, uid: str | None) -> bool:
+        pod = self._pods.get(key)
+        return pod is not None and uid not in (None, pod["metadata"]["uid"])
 
     def _prepared(self, decision: Decision) -> Object | WriteResult:
         """The object that the cluster will have after a decision: the BindRequest, or the leaving pod."""

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
@@ -18,6 +18,13 @@ from kai_cp.kube.scheduler.unwritten import with_unwritten
 from kai_cp_models.pods import GroupKey
 
 LOG = logging.getLogger(__name__)
+
+
+class _Decided(NamedTuple):
+    """Annotations (None: removed) of the pod group with this uid."""
+
+    uid: str
+    annotations: Mapping[str, str | None]
 
 
 class GroupAnnotations:
@@ -32,27 +39,31 @@ class GroupAnnotations:
         self._transport = transport
         self._groups = groups
         self._writer = writer
-        self._decided: dict[GroupKey, Mapping[str, str | None]] = {}
-        """Annotations (None: removed) that are decided and not written yet."""
+        self._decided: dict[GroupKey, _Decided] = {}
+        """What is decided and not written yet."""
         self._lock = threading.Lock()
         self._writing = threading.Lock()
 
     def of(self, key: GroupKey) -> Mapping[str, str | None]:
         """The annotations of a pod group; none where there is no such group."""
         group = self._groups.get(key)
-        return {
-            **(api_objects.annotations_of(group) if group is not None else {}),
-            **self._decided.get(key, {}),
-        }
+        if group is None:
+            return {}
+        return {**api_objects.annotations_of(group), **_meant_for(group, self._decided.get(key))}
 
-    def set(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
-        """Have annotations of a pod group set (None: removed); nothing is written if nothing changes."""
+    def set(self, key: GroupKey, annotations: Mapping[str, str | None], *, uid: str = "") -> None:
+        """Have annotations of a pod group set (None: removed); nothing is written if nothing changes.
+
+        ``uid``: of the group that is meant, if that may be an earlier one of its name.
+        """
         with self._lock:
-            present = self.of(key)
-            known = key in self._decided
-            if not known and all(present.get(name) == value for name, value in annotations.items()):
+            group = self._groups.get(key)
+            if group is None or uid not in ("", group["metadata"].get("uid")):
                 return
-            self._decided[key] = {**self._decided.get(key, {}), **annotations}
+            present, decided = self.of(key), _meant_for(group, self._decided.get(key))
+            if not decided and all(present.get(name) == value for name, value in annotations.items()):
+                return
+            self._decided[key] = _Decided(group["metadata"].get("uid", ""), {**decided, **annotations})
         self._submit(key)
 
     def submit_again(self) -> None:
@@ -68,7 +79,7 @@ class GroupAnnotations:
         decided = dict(self._decided)
         if not decided:
             return raw
-        return with_unwritten(raw, "podGroups", lambda key: decided.get(GroupKey(*key)), with_annotations)
+        return with_unwritten(raw, "podGroups", lambda key: decided.get(GroupKey(*key)), _with_decided)
 
     def _submit(self, key: GroupKey) -> None:
         self._writer.submit(("notes", *key), partial(self._write, key), namespace=key.namespace)
@@ -76,8 +87,9 @@ class GroupAnnotations:
     def _write(self, key: GroupKey) -> None:
         with self._writing:  # an older state must not arrive last
             decided, group = self._decided.get(key), self._groups.get(key)
-            if decided is not None and group is not None and not _has(group, decided):
-                self._patch(key, {"metadata": {"annotations": dict(decided)}})
+            wanted = {} if group is None else dict(_meant_for(group, decided))
+            if group is not None and decided is not None and not _has(group, wanted):
+                self._patch(key, {"metadata": {"uid": decided.uid, "annotations": wanted}})
             with self._lock:
                 if self._decided.get(key) is decided:
                     self._decided.pop(key, None)
@@ -94,6 +106,15 @@ class GroupAnnotations:
             return
         if changed is not None:
             self._groups.put(changed, ours=True)
+
+
+def _meant_for(group: Object, decided: _Decided | None) -> Mapping[str, str | None]:
+    """The annotations that are decided, if they are about this group and about no earlier one of its name."""
+    return decided.annotations if decided and decided.uid == group["metadata"].get("uid", "") else {}
+
+
+def _with_decided(group: Object, decided: _Decided) -> Object:
+    return with_annotations(group, _meant_for(group, decided))
 
 
 def _has(item: Object, annotations: Mapping[str, str | None]) -> bool:

@@ -192,7 +192,9 @@ class Scheduler:
         sending = Sending()
         observed: Mapping[str, int] = {}
         if self._options.mode is Mode.ENFORCE:
-            sending = self._cluster.order(decided.plan)
+            pods = decided.snapshot.pod_by_key
+            seen = {one.pod: pods[one.pod].uid for one in decided.plan.decisions if one.pod in pods}
+            sending = self._cluster.order(decided.plan, seen)
             sending.wait(SENDING_SECONDS)
         else:
             observed = self._compare(decided)

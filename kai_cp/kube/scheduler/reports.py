@@ -16,6 +16,7 @@ from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.api.promises import promises
 from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.store import key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.cache import ClusterCache
@@ -23,7 +24,7 @@ from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.staleness import stale_groups
 from kai_cp.reader.times import seconds_of
 from kai_cp_models.plan import Plan, Unscheduled
-from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Reporter:
         if self._options.mode is Mode.ENFORCE:
             self._mark_stale(snapshot, plan)
             for key, annotations in promises(snapshot, plan):
-                self._cluster.annotations.set(key, annotations)
+                self._cluster.annotations.set(key, annotations, uid=snapshot.group_by_key[key].uid)
             self._tell_starts(plan)
         again += self._report_set_aside(snapshot, plan)
         self._tell_left_out()
@@ -134,7 +135,7 @@ class Reporter:
     def _waits(self, snapshot: Snapshot, entry: Unscheduled, placed: set[PodKey]) -> list[float]:
         group = self._groups.get(entry.group)
         record = snapshot.group_by_key.get(entry.group)
-        if group is None or record is None:
+        if group is None or record is None or group["metadata"].get("uid", "") != record.uid:
             return []
         message = self.words(entry)
         if group["spec"].get("schedulingBackoff") == 1:
@@ -145,14 +146,14 @@ class Reporter:
         again = self._tell(group, resources.POD_GROUPS, "Warning", "Unschedulable", message)
         for pod in members:
             if pod.status is PodStatus.PENDING and pod.key not in placed:
-                again += self._mark_pod(pod.key, message, condition=record.mark_unschedulable)
+                again += self._mark_pod(pod, message, condition=record.mark_unschedulable)
         if not any(pod.status in PLACED for pod in members) and not any(p.key in placed for p in members):
             again += self._mark_group(group, entry, message)
         return again
 
-    def _mark_pod(self, key: PodKey, message: str, *, condition: bool) -> list[float]:
-        pod = self._pods.get(key)
-        if pod is None or pod["spec"].get("nodeName"):
+    def _mark_pod(self, seen: Pod, message: str, *, condition: bool) -> list[float]:
+        key, pod = seen.key, self._pods.get(seen.key)
+        if pod is None or pod["spec"].get("nodeName") or pod["metadata"]["uid"] != seen.uid:
             return []
         again = self._tell(pod, resources.PODS, "Warning", "Unschedulable", message)
         if not condition:
@@ -172,7 +173,7 @@ class Reporter:
             "message": message,
             "lastTransitionTime": api_objects.rfc3339(self._clock()),
         }
-        self._submit(("pod", *key), lambda: self._write_pod(key, entry))
+        self._submit(("pod", *key), lambda: self._write_pod(seen, entry))
         return again
 
     def _tell(
@@ -195,12 +196,12 @@ class Reporter:
         self._recorder.say(about, resource, kind, reason, message, topic="scheduling")
         return []
 
-    def _write_pod(self, key: PodKey, entry: Object) -> None:
-        pod = self._pods.get(key)
+    def _write_pod(self, seen: Pod, entry: Object) -> None:
+        pod = self._pods.get(seen.key)
         if pod is None or pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
             return
-        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [entry]}}
-        changed = self._transport.patch(resources.PODS, *key, body, subresource="status", strategic=True)
+        body = {"metadata": {"uid": seen.uid}, "status": {"conditions": [entry]}}
+        changed = self._transport.patch(resources.PODS, *seen.key, body, subresource="status", strategic=True)
         if changed is not None:
             self._pods.put(changed, ours=True)
 
@@ -230,7 +231,7 @@ class Reporter:
             "lastTransitionTime": api_objects.rfc3339(self._clock()),
         }
         kept = [item for item in conditions if item.get("nodePool") != self.pool]
-        self._write_conditions(entry.group, [*kept, new])
+        self._write_conditions(group, [*kept, new])
         return []
 
     def _clear(self, snapshot: Snapshot, key: GroupKey, placed: set[PodKey]) -> None:
@@ -243,10 +244,16 @@ class Reporter:
             return
         if any(pod.key in placed for pod in snapshot.members[key]):
             return
-        self._write_conditions(key, [item for item in conditions if item.get("nodePool") != self.pool])
+        kept = [item for item in conditions if item.get("nodePool") != self.pool]
+        self._write_conditions(group or {}, kept)
 
-    def _write_conditions(self, key: GroupKey, conditions: list[Object]) -> None:
+    def _write_conditions(self, group: Object, conditions: list[Object]) -> None:
+        key, uid = key_of(group), group["metadata"].get("uid")
+
         def write() -> None:
+            # The server does not look at the uid in a status of a custom resource.
+            if (self._groups.get(key) or group)["metadata"].get("uid") != uid:
+                return
             body = {"status": {"schedulingConditions": conditions}}
             changed = self._transport.patch(resources.POD_GROUPS, *key, body, subresource="status")
             if changed is not None:
@@ -259,13 +266,13 @@ class Reporter:
         for group in snapshot.groups:
             if group.key in stale and group.stale_since is None:
                 stamp = api_objects.rfc3339(self._clock())
-                self._cluster.annotations.set(group.key, {names.STALE_SINCE: stamp})
+                self._cluster.annotations.set(group.key, {names.STALE_SINCE: stamp}, uid=group.uid)
                 item = self._groups.get(group.key)
                 if item is not None:
                     text = "fewer pods run than the pod group's minimum"
                     self._recorder.say(item, resources.POD_GROUPS, "Warning", "StaleJob", text, again=True)
             elif group.key not in stale and group.stale_since is not None:
-                self._cluster.annotations.set(group.key, {names.STALE_SINCE: None})
+                self._cluster.annotations.set(group.key, {names.STALE_SINCE: None}, uid=group.uid)
 
     def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> list[float]:
         """Write an event on each object that was left out of the cycle, with the reason.

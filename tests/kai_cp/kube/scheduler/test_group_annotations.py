@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from kai_cp.kube.api import resources as r
 from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
-from tests.kai_cp.kube.samples import Object
+from tests.kai_cp.kube.samples import Object, group
 from tests.kai_cp.kube.scheduler.conftest import Setup
 
 
@@ -45,6 +46,25 @@ def test_annotations_show_before_they_are_written_and_the_latest_wins(setup: Set
     assert shown() == {"kai-cp/a": "2"}
     setup.live.annotations.set(key, {"kai-cp/a": None})
     assert not shown()
+
+
+def test_a_later_group_of_the_name_gets_no_annotation(setup: Setup) -> None:
+    """What was decided about a group that is gone neither shows on the next one nor is written to it."""
+    gate, key = held_writer(setup), GroupKey("ns", "g")
+    setup.live.annotations.set(key, {"kai-cp/a": "1"})
+    fresh = group()
+    fresh["metadata"]["uid"] = "later"
+    setup.server.put(r.POD_GROUPS, fresh)
+    until(lambda: (setup.cache.stores[r.POD_GROUPS].get(key) or {})["metadata"]["uid"] == "later")
+    assert not setup.live.annotations.of(key)
+    assert not setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"].get("annotations")
+    setup.live.annotations.set(key, {"kai-cp/b": "1"}, uid="uid-g")
+    gate.set()
+    assert setup.writer.drain(PATIENCE_SECONDS)
+    assert not setup.server.requests("PATCH", "podgroups")
+    setup.live.annotations.set(key, {"kai-cp/b": "1"}, uid="later")
+    written = until(lambda: setup.server.requests("PATCH", "podgroups"))
+    assert written == [{"metadata": {"uid": "later", "annotations": {"kai-cp/b": "1"}}}]
 
 
 def test_an_annotation_that_the_writer_dropped_is_written_by_a_later_cycle(

@@ -15,6 +15,7 @@ from kai_cp.kube.api import background
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.scheduler import loop
+from kai_cp.kube.scheduler.api_cluster import LATER
 from kai_cp.kube.scheduler.backoff import BindBackoff, gated
 from kai_cp.kube.scheduler.clock import next_look, unproved_pause
 from kai_cp.kube.scheduler.comparison import Comparison
@@ -120,6 +121,41 @@ def test_a_stream_of_new_pods_hurries_for_four_cycles(server: StubServer) -> Non
     assert [look(new=True) for _ in range(6)] == [True] * 4 + [False] * 2
     assert not look(new=False)
     assert look(new=True)
+
+
+def test_a_decision_is_about_the_pod_that_was_decided(server: StubServer) -> None:
+    """A pod that was made again meanwhile may ask for anything: no rule judged it, and nothing evicts it."""
+    fill(server)
+    server.put(r.PODS, pod("p"))
+    server.put(r.PODS, {**pod("runs", node="n", phase="Running")})
+    bound: list[str] = []
+
+    def late(raw: Mapping[str, Any], now: float, usage: Any) -> Decided:
+        decided = first_fit(raw, now, usage)
+        if not bound and decided.plan.decisions:
+            bound.append("p")
+            for name in ("p", "runs"):
+                server.remove(r.PODS, "ns", name)
+                fresh = pod(name, gpus=8)
+                fresh["metadata"]["uid"] = f"later-{name}"
+                fresh["spec"]["schedulerName"] = "kai-scheduler" if name == "p" else "other"
+                server.put(r.PODS, fresh)
+            until(lambda: _uid(looping, "p") == "later-p" and _uid(looping, "runs") == "later-runs")
+            gone = (evict("runs", "n"), *decided.plan.decisions)
+            return replace(decided, plan=replace(decided.plan, decisions=gone))
+        return decided
+
+    looping = Looping(server, late)
+    until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
+    looping.close()
+    results = next(one.results for one in looping.scheduler.cycles.all() if len(one.results) == 2)
+    assert [(one.outcome, one.message) for one in results] == [("gone", LATER)] * 2
+    assert (server.get(r.BIND_REQUESTS, "ns", "p") or {})["spec"]["receivedGPU"]["count"] == 8
+    assert server.get(r.PODS, "ns", "runs")
+
+
+def _uid(looping: Looping, name: str) -> Any:
+    return (looping.cache.stores[r.PODS].get(("ns", name)) or {"metadata": {}})["metadata"].get("uid")
 
 
 def test_a_failing_engine_is_tried_again_later(server: StubServer) -> None:

@@ -122,6 +122,12 @@ def test_a_pod_of_the_same_name_that_came_meanwhile_is_another_one(setup: Setup)
     assert written(setup, "p0") == ""
 
 
+def test_a_later_pod_of_the_name_is_promised_nothing(setup: Setup) -> None:
+    setup.live.order(Plan(decisions=(nominate("p0"),)), {PodKey("ns", "p0"): "earlier"})
+    assert written(setup, "p0") == ""
+    assert shown(setup, "p0") == ""
+
+
 def test_the_place_of_a_moved_pod_is_that_of_the_next_one(setup: Setup) -> None:
     """It is held while no pod of the group waits. The next pod has it, and names the node itself once a plan
     promises it that again. Of the stand-in itself nothing is written, whatever a plan decides about it."""

@@ -21,6 +21,7 @@ from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue
 from tests.kai_cp.kube.scheduler.conftest import Setup
+from tests.kai_cp.kube.scheduler.test_group_annotations import held_writer
 from tests.kai_cp.kube.stub import StubServer
 
 WAITS = Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "OverLimit", "needs 2, limit 1", True),))
@@ -65,6 +66,36 @@ def reporting(server: StubServer) -> Iterator[Reporting]:
     made = Reporting(server)
     yield made
     made.close()
+
+
+def test_a_later_object_of_the_name_is_told_nothing(reporting: Reporting) -> None:
+    """No reason is written to a pod or a pod group that was made again since it was decided, or since it was
+    to be written.
+    """
+    store, now = reporting.cache.stores[r.POD_GROUPS], reporting.now
+    seen = parse(reporting.live.snapshot(), now=now)
+    gate = held_writer(reporting)
+    reporting.reporter.report(seen, WAITS)
+    for name in ("a", "b"):
+        reporting.server.put(
+            r.PODS, {**pod(name), "metadata": {**pod(name)["metadata"], "uid": f"later-{name}"}}
+        )
+    fresh = group("g", 2)
+    fresh["metadata"]["uid"] = "later"
+    reporting.server.put(r.POD_GROUPS, fresh)
+    until(lambda: (store.get(("ns", "g")) or {})["metadata"]["uid"] == "later")
+    pods = reporting.cache.stores[r.PODS]
+    until(lambda: {one["metadata"]["uid"] for one in pods.all()} == {"later-a", "later-b"})
+    gate.set()
+    assert reporting.writer.drain(PATIENCE_SECONDS)
+    assert not reporting.condition()
+    said = len(reporting.server.requests("POST", "events"))
+    reporting.reporter.report(seen, WAITS)
+    assert reporting.writer.drain(PATIENCE_SECONDS)
+    assert len(reporting.server.requests("POST", "events")) == said
+    assert not reporting.condition()
+    for name in ("a", "b"):
+        assert not ((reporting.server.get(r.PODS, "ns", name) or {})["status"].get("conditions"))
 
 
 def test_a_waiting_gang_says_why_once(reporting: Reporting) -> None:
