@@ -32,7 +32,7 @@ class Answers:
         self._last: dict[Callable[..., Any], tuple[tuple[Hashable, ...], Any]] = {}
 
     def of(self, make: Callable[..., T], value: Any, *said: Hashable) -> T:
-        """``make(value, *said)``; it is called again only for another ``said``."""
+        """``make(value, *said)``, made again only for another ``said``. Raises its ``GroupingError``."""
         known = self._last.get(make)
         if known is None or known[0] != said:
             try:
