@@ -8,8 +8,8 @@ from kai_cp.workloads import keys
 from kai_cp.workloads.items import GroupingError, Item
 from kai_cp.workloads.reads import Forbidden, Reads
 
-_LONGEST = 32
-"""Owners in a chain; real ones have a handful, and a longer one is a loop."""
+_LONGEST = 16
+"""Owners in a chain; real ones have a handful, and each may cost a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ def walk(pod: Item, reads: Reads) -> Chain:
                 "metadata.ownerReferences",
                 f"{what} was replaced: it is {owner.uid}, not {reference.uid}",
             )
+        if owner.uid and owner.uid in (pod.uid, *(below.uid for below in owners)):
+            raise pod.bad("metadata.ownerReferences", f"{what} is its own owner")
         owners.append(owner)
         upward = owner.owners
         if len(upward) > 1:

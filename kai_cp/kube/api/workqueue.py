@@ -8,6 +8,7 @@ import heapq
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -17,6 +18,10 @@ from kai_cp.kube.api.store import ObjectKey
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 60.0
 """Pauses after failures, as KAI's: doubled from the first to the longest, with jitter."""
+RATE: Final = 10.0
+"""Keys a second of a namespace that are tried again though their own objects are at fault."""
+CROWDED_SECONDS: Final = 300.0
+"""The longest pause of such a key, however many they are: it may be mended without a change that is seen."""
 
 HUNG_SECONDS: Final = 600.0
 """Work that takes longer than this will not end: its requests are answered or given up before."""
@@ -40,6 +45,8 @@ class WorkQueue:
         """Since when."""
         self._again: set[ObjectKey] = set()
         self._failures: dict[ObjectKey, int] = {}
+        self._failing: Counter[str] = Counter()
+        """Keys that failed last, by namespace."""
         self._stopped = False
         self._condition = threading.Condition()
 
@@ -73,17 +80,26 @@ class WorkQueue:
     def done(self, key: ObjectKey, after: float | None = None) -> None:
         """The key is reconciled; it is looked at again after ``after`` seconds, if given."""
         with self._condition:
-            self._failures.pop(key, None)
+            if self._failures.pop(key, 0):
+                self._failing[key[0]] -= 1
+                if not self._failing[key[0]]:
+                    del self._failing[key[0]]
             self._finish(key, after)
 
-    def failed(self, key: ObjectKey) -> None:
+    def failed(self, key: ObjectKey, *, own: bool = False) -> None:
         """Reconciliation of the key failed; it is tried again after a pause, or at once if it was added
         meanwhile: what changed may be what was missing.
+
+        ``own``: its own objects are at fault. Thousands of such keys of one namespace wait longer, as each
+        may cost requests.
         """
         with self._condition:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
+            self._failing[key[0]] += not failures
             step = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(failures, 16))
+            if own:
+                step = max(step, min(CROWDED_SECONDS, self._failing[key[0]] / RATE))
             self._finish(key, step * random.uniform(0.75, 1.0))
 
     def stop(self) -> None:

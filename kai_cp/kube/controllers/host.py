@@ -142,15 +142,16 @@ class Host:
             except KubeError as error:
                 # Other programs write too, so a conflict is normal; the next attempt sees their change.
                 conflict = isinstance(error, ApiError) and error.status == 409
-                early = isinstance(error, NotYet) and not attempt
-                level = logging.DEBUG if conflict or early else logging.WARNING
+                own = isinstance(error, NotYet)
+                # The first may be a matter of arrival order, and later ones say the same.
+                level = logging.DEBUG if conflict or (own and attempt != 1) else logging.WARNING
                 LOG.log(
                     level,
                     "the object is not in order yet, and is tried again",
                     extra=_extra(name, key, str(error)),
                 )
                 self._metrics.reconciles.labels(name, "conflict" if conflict else "error").inc()
-                queue.failed(key)
+                queue.failed(key, own=own)
             except Exception as error:
                 LOG.exception(
                     "a controller failed at an object, and tries again: report this defect with its trace",

@@ -112,6 +112,22 @@ def test_the_subgroups_that_pods_share_are_made_once(
     assert calls["__init__"] <= 2 * len(objects.pod_keys)
 
 
+def test_owners_that_lead_back_are_asked_for_once() -> None:
+    """Each may cost a request, for each pod and each time that it is tried again."""
+    one = made("example.org/v1", "Part", "a")
+    two = made("example.org/v1", "Part", "b", one)
+    one["metadata"]["ownerReferences"] = made("v1", "Pod", "x", two)["metadata"]["ownerReferences"]
+    objects = BatchObjects()
+    for item in (one, two, pod("p", one)):
+        objects.apply(item)
+    asked: list[str] = []
+    read = objects.owner
+    objects.owner = lambda reference, where: asked.append(reference.name) or read(reference, where)  # type: ignore[method-assign,func-returns-value]
+    (problem,) = group_pods(objects, GroupingSettings())
+    assert problem["message"].endswith("metadata.ownerReferences: Part team-a/a is its own owner")
+    assert asked == ["a", "b", "a"] * 2
+
+
 def test_a_gang_that_would_not_be_scheduled_is_refused() -> None:
     """Of a PodGroup of 1.3 MB only an outline is kept, so it was written again for each pod."""
     jobs = [{"name": "w" * 20, "replicas": 9_990, "template": {"spec": {"parallelism": 1}}}]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kai_cp.kube.api.workqueue import HUNG_SECONDS, WorkQueue
+from kai_cp.kube.api.workqueue import CROWDED_SECONDS, HUNG_SECONDS, WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
 
@@ -66,6 +66,29 @@ def test_failures_are_tried_again_later_each_time_and_counted() -> None:
     queue.done(A)
     queue.add([A])
     assert queue.get() == (A, 0), "success forgets"
+
+
+def test_thousands_of_faulty_keys_of_a_namespace_are_tried_again_at_ten_a_second() -> None:
+    """Each may cost requests: 10,000 pods whose owners are not there asked for them each minute."""
+    clock = Clock()
+    queue = WorkQueue(monotonic=clock)
+
+    def fail() -> float:
+        key, _ = queue.get() or A
+        queue.failed(key, own=True)
+        return queue._due[key] - clock.now  # noqa: SLF001
+
+    queue.add([("many", str(i)) for i in range(2_000)])
+    pauses = [fail() for _ in range(2_000)]
+    assert pauses[0] <= 1.0
+    assert 100.0 <= pauses[-1] <= 200.0
+    queue.add([A])
+    assert fail() <= 1.0, "those of other namespaces do not wait for them"
+    queue.add([("many", "0")])
+    queue.done((queue.get() or (A, 0))[0])
+    assert queue._failing["many"] == 1_999  # noqa: SLF001
+    queue.add([("many", str(i)) for i in range(10_000)])
+    assert max(fail() for _ in range(9_999)) <= CROWDED_SECONDS
 
 
 def test_a_change_during_work_that_fails_does_not_wait_for_the_pause() -> None:
