@@ -26,6 +26,7 @@ from kai_cp.cli.output import CommandResult, OutputFormat, answer, of_rows
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
 
 if TYPE_CHECKING:
+    from kai_cp.cli.world import DecidedSnapshot
     from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -85,7 +86,7 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
                 f"`kai-cp {name}` decides itself",
                 BAD_INPUT,
             )
-        facts = _selected(world.facts(), *(given.get(option) for option in _SELECTED))
+        facts = _selected(world, *(given.get(option) for option in _SELECTED))
         if given.get("why") is not None:
             answer(_why(facts, given["why"], given["everything"]), given["format"])
             return
@@ -100,16 +101,16 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
 
 
 def _selected(
-    facts: SnapshotDetails, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
+    world: DecidedSnapshot, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
 ) -> SnapshotDetails:
     """The facts that were asked for."""
     from dataclasses import replace
 
     from kai_cp.report.inspect import selected
-    from kai_cp.report.select import Selection, names
+    from kai_cp.report.select import Selection, keys_of, names
 
-    selection = Selection(names(queue), names(namespace), names(group))
-    selected_or_exit(selection, facts.decisions, facts.name)
+    selection, facts = Selection(names(queue), names(namespace), names(group)), world.facts()
+    selected_or_exit(selection, facts.decisions, facts.name, lambda: keys_of(world.snapshot))
     return replace(
         facts, decisions=selection.of(facts.decisions), inspection=selected(facts.inspection, selection)
     )
@@ -191,7 +192,7 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the pod groups that wait, in fair order, each with its reason.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
 
     Examples:
     kai-cp pending snapshot.zip
@@ -206,7 +207,7 @@ _asked(
 
     Use and what is borrowed (above the quota) are as of the snapshot, what is owed is after the plan.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
 
     Examples:
     kai-cp queues snapshot.zip
@@ -220,7 +221,7 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the pods that are evicted, for which pod group, and whether they get another place.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
 
     Examples:
     kai-cp evictions cycle.zip
@@ -233,7 +234,7 @@ _asked(
     (),
     """Show which queues are owed after the plan, queues above their fair share, and idle quota.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
 
     Examples:
     kai-cp audit snapshot.zip
@@ -245,7 +246,7 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the whole plan of the next cycle; nothing is changed.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
 
     Examples:
     kai-cp plan cycle.zip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -154,14 +154,22 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
 
 
 def selected_or_exit(
-    selection: Selection, document: Mapping[str, Any], snapshot: str, *, alone: bool = True
+    selection: Selection,
+    document: Mapping[str, Any],
+    snapshot: str,
+    known: Callable[[], Collection[str]],
+    *,
+    alone: bool = True,
 ) -> None:
-    """Name the parts of a selection that match nothing; a queue that the only snapshot lacks ends the
-    program."""
-    unknown = selection.unknown_queues(document, snapshot)
-    for sentence in (*selection.unused(document, snapshot), *unknown):
+    """Name the parts of a selection that match nothing; a name that the only snapshot lacks ends the
+    program.
+
+    ``known``: its pod groups and pods, as ``NAMESPACE/NAME``.
+    """
+    sentences, missing = selection.unused(document, snapshot, known)
+    for sentence in sentences:
         complain(sentence)
-    if unknown and alone:
+    if missing and alone:
         raise typer.Exit(WRONG_USAGE)
 
 

@@ -67,7 +67,7 @@ def inspect(
 ) -> None:
     """Show nodes, queues with quota, fair share and allocation, and what waits, in fair order.
 
-    Exit status: 0 shown, 1 the snapshot is bad, 2 wrong usage.
+    Exit status: 0 shown, 1 the snapshot is bad, 2 wrong usage, or it lacks a name that is asked for.
 
     Examples:
     kai-cp inspect snapshot.zip
@@ -77,7 +77,7 @@ def inspect(
     from kai_cp.files import within
     from kai_cp.inspection import inspection
     from kai_cp.report.inspect import as_answer, report, selected
-    from kai_cp.report.select import Selection, names
+    from kai_cp.report.select import Selection, keys_of, names
     from kai_cp.report.terminal import show
 
     settings = settings_or_exit(config, {})
@@ -85,7 +85,7 @@ def inspect(
     with within(settings.limits.read_seconds, name):
         document = inspection(found, digest, settings)
     selection = Selection(names(queue), names(namespace), names(group))
-    selected_or_exit(selection, as_answer(document), name)
+    selected_or_exit(selection, as_answer(document), name, lambda: keys_of(found))
     document = selected(document, selection)
     line = document["waiting"]
 

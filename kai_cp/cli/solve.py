@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -49,7 +50,7 @@ from kai_cp.report.progress import line
 from kai_cp.report.rows import COLUMNS
 from kai_cp.report.rows import names as named
 from kai_cp.report.rows import rows as rows_of
-from kai_cp.report.select import Selection, names
+from kai_cp.report.select import Selection, keys_of, names
 from kai_cp.report.terminal import show, stderr
 from kai_cp.solving import Progress as Step
 from kai_cp.solving import SolvingResult, SolvingTask, Watch, job
@@ -59,6 +60,8 @@ from kai_cp_models.shown import plural
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
+
+    from kai_cp_models.settings import Settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -124,7 +127,8 @@ def solve(
 
     Nothing is changed anywhere. Ctrl-C ends the search and shows the best checked answer so far.
 
-    Exit status: 0 all solved, 1 an input was bad, 2 wrong usage, 130 ended by Ctrl-C.
+    Exit status: 0 all solved, 1 an input was bad, 2 wrong usage, or the only snapshot lacks a name that is
+    asked for, 130 ended by Ctrl-C.
 
     Examples:
     kai-cp solve snapshot.zip
@@ -163,7 +167,7 @@ def solve(
         if debug and result.details:
             complain(result.details)
     selection = Selection(names(queue), names(namespace), names(group))
-    _show(results, format, selection, Look(everything, stages, summary, output_dir))
+    _show(results, format, selection, Look(everything, stages, summary, output_dir, settings))
     if any(result.interrupted for result in results):
         undone = len(inputs) - len(results)
         if undone:
@@ -249,6 +253,7 @@ class Look(NamedTuple):
     stages: bool
     summary: bool | None
     output_dir: Path | None
+    settings: Settings
 
 
 def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Selection, look: Look) -> None:
@@ -260,7 +265,8 @@ def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Sel
         if cluster:
             warn_if_empty(result.source.path, cluster["nodes"], cluster["pods"])
         if document is not None:
-            selected_or_exit(selection, document, result.source.name, alone=len(results) == 1)
+            known = partial(_known, result.source, look.settings)
+            selected_or_exit(selection, document, result.source.name, known, alone=len(results) == 1)
         rows.append((result, None if document is None else selection.of(document)))
     documents = [document for _, document in rows if document is not None]
     if format is OutputFormat.JSON:
@@ -275,6 +281,14 @@ def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Sel
         write(as_csv(COLUMNS, (row for name, document in pairs for row in rows_of(name, document))))
     else:
         _print_tables(rows, look, wide=format is OutputFormat.WIDE)
+
+
+def _known(source: Source, settings: Settings) -> Collection[str]:
+    """The pod groups and pods of an input; () for standard input, which is read once."""
+    if source.path == files.STDIN:
+        return ()
+    snapshot, _ = reading.read(source.path, now=None, settings=settings)
+    return keys_of(snapshot)
 
 
 def _print_tables(

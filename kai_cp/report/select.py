@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kai_cp.explain.draft import nearest
 from kai_cp.json_types import Document
+from kai_cp_models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,29 +22,39 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self.queues or self.namespaces or self.groups)
 
-    def unknown_queues(self, document: Document, snapshot: str) -> list[str]:
-        """A sentence for every queue that does not exist: most likely a typing error."""
-        return [
+    def unused(
+        self, document: Document, snapshot: str, known: Callable[[], Collection[str]]
+    ) -> tuple[list[str], bool]:
+        """A sentence for every name of which the answer has nothing, and whether one does not exist:
+        most likely a typing error. ``known``: the pod groups and pods, as ``NAMESPACE/NAME``; () if unknown.
+        """
+        said, missing = self._quiet(document, snapshot, known)
+        queues = [
             f"--queue: {snapshot} has no queue {name}{nearest(name, [*document['queues']])}"
             for name in self.queues
             if name not in document["queues"]
         ]
+        return [*said, *queues], missing or bool(queues)
 
-    def unused(self, document: Document, snapshot: str) -> list[str]:
-        """A sentence for every namespace and pod group that the answer does not mention."""
+    def _quiet(
+        self, document: Document, snapshot: str, known: Callable[[], Collection[str]]
+    ) -> tuple[list[str], bool]:
         entries = [*map(_decided, document["decisions"]), *map(_listed, document["unscheduled"])]
         groups = sorted({group for group, _ in entries})
         spaces, plain = (sorted({group.partition("/")[i] for group in groups}) for i in (0, 2))
-        said = []
-        for option, chosen, known in (
+        said, missing = [], False
+        for option, chosen, names in (
             *((f"--namespace {name}", Selection(namespaces=(name,)), spaces) for name in self.namespaces),
             *((f"--group {g}", Selection(groups=(g,)), groups if "/" in g else plain) for g in self.groups),
         ):
             part = chosen.of(document)
             if not part["decisions"] and not part["unscheduled"]:
-                near = nearest(option.partition(" ")[2], known)
-                said.append(f"{option}: {snapshot} has nothing of that name that waits or changes{near}")
-        return said
+                present = known()
+                there = not present or any(chosen.takes(key, None, set()) for key in present)
+                missing = missing or not there
+                what = "nothing of that name that waits or changes" if there else "nothing of that name"
+                said.append(f"{option}: {snapshot} has {what}{nearest(option.partition(' ')[2], names)}")
+        return said, missing
 
     def of(self, document: Document) -> dict[str, Any]:
         """The requested part of the document, which is marked as a part (``selected``); everything by
@@ -55,12 +66,12 @@ class Selection:
         queue_of = dict(map(_decided, document["decisions"])) | dict(map(_listed, document["unscheduled"]))
 
         def chosen(key: str, owner: Callable[[Document], tuple[str, str | None]]) -> list[Document]:
-            return [entry for entry in document.get(key, ()) if self._takes(*owner(entry), queues)]
+            return [entry for entry in document.get(key, ()) if self.takes(*owner(entry), queues)]
 
         evicted = {
             _pod(decision)
             for decision in document["decisions"]
-            if any(self._takes(group, queue_of.get(group), queues) for group in decision.get("for", ()))
+            if any(self.takes(group, queue_of.get(group), queues) for group in decision.get("for", ()))
         }
         parts = {
             # A pod that is moved keeps both its decisions, because without its new place it would seem to be
@@ -68,7 +79,7 @@ class Selection:
             "decisions": [
                 decision
                 for decision in document["decisions"]
-                if self._takes(*_decided(decision), queues) or _pod(decision) in evicted
+                if self.takes(*_decided(decision), queues) or _pod(decision) in evicted
             ],
             "unscheduled": chosen("unscheduled", _listed),
             "reservations": chosen("reservations", _listed),
@@ -98,7 +109,7 @@ class Selection:
             found |= more
         return found
 
-    def _takes(self, group: str, queue: str | None, queues: set[str]) -> bool:
+    def takes(self, group: str, queue: str | None, queues: set[str]) -> bool:
         """Whether an entry about a pod group of a queue is requested."""
         namespace, _, name = group.partition("/")
         return (
@@ -106,6 +117,12 @@ class Selection:
             and (not self.namespaces or namespace in self.namespaces)
             and (not self.groups or group in self.groups or name in self.groups)
         )
+
+
+def keys_of(snapshot: Snapshot) -> set[str]:
+    """The pod groups and pods of a snapshot, also those that were set aside, as ``NAMESPACE/NAME``."""
+    aside = (entry.item.partition(" ")[2] for entry in snapshot.set_aside)
+    return {*(str(one.key) for one in snapshot.groups), *(str(one.key) for one in snapshot.pods), *aside}
 
 
 def _pod(decision: Document) -> tuple[str, str]:

@@ -40,12 +40,21 @@ def test_the_group_that_loses_a_pod_has_its_eviction_too() -> None:
 
 
 def test_the_nearest_names_follow_a_group_and_a_namespace_of_which_the_answer_has_nothing() -> None:
-    assert Selection(groups=("ns/xx", "v"), namespaces=("sn",)).unused(ANSWER, "s") == [
-        "--namespace sn: s has nothing of that name that waits or changes; the nearest: ns",
-        "--group ns/xx: s has nothing of that name that waits or changes; the nearest: ns/x, ns/v, ns/w",
-    ]
-    told = Selection(groups=("xx",)).unused(ANSWER, "s")
-    assert told == ["--group xx: s has nothing of that name that waits or changes; the nearest: x"]
+    selection = Selection(groups=("ns/xx", "v"), namespaces=("sn",))
+    assert selection.unused(ANSWER, "s", lambda: {"ns/xx", "ns/x"}) == (
+        [
+            "--namespace sn: s has nothing of that name; the nearest: ns",
+            "--group ns/xx: s has nothing of that name that waits or changes; the nearest: ns/x, ns/v, ns/w",
+        ],
+        True,
+    )
+    for known, told, missing in (
+        ({"ns/x"}, "nothing of that name", True),
+        ({"ns/xx"}, "nothing of that name that waits or changes", False),
+        ((), "nothing of that name that waits or changes", False),
+    ):
+        said = [f"--group xx: s has {told}; the nearest: x"]
+        assert Selection(groups=("xx",)).unused(ANSWER, "s", lambda known=known: known) == (said, missing)
 
 
 def test_queues_are_part_of_an_answer_where_something_of_the_part_concerns_them() -> None:
