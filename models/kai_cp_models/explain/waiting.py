@@ -60,7 +60,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
     """One entry for every pod group with pending pods that got no place in this cycle. Refusals for an
     unconditional reason are proved, and so are those of ``proofs``."""
     found: list[Unscheduled] = []
-    said: dict[tuple[int, object, bool], Unscheduled | None] = {}
+    said: dict[tuple[object, ...], Unscheduled | None] = {}
     reasons, gated = _Reasons(cycle), _gated(cycle)
     touched, alike = cycle.ledger.touched, cycle.snapshot.alike
     timed = cycle.snapshot.extras[TIMES] is not None
@@ -75,10 +75,10 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         # A back-off and a maximum run time concern the group alone, and so does what quotas lend.
         own = group.backed_off or (timed and why is None) or (lends and not group.preemptible)
         alone = own or key in touched
-        kind = id(why), key if alone else alike.get(key), key in proofs
+        kind = id(why), key if alone else alike.get(key), reasons.beyond_depth(key), key in proofs
         if kind not in said:
             try:
-                said[kind] = reasons.row(key, why, proved=kind[-1])
+                said[kind] = reasons.row(key, why, proved=key in proofs)
             except Exception as problem:
                 # A defect costs only the words of the groups that it concerns, and no group its place.
                 logger.exception("why pod group %s waits is not known: report this defect", key)
@@ -94,8 +94,16 @@ class _Reasons:
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle, self._ledger, self._in_sum = cycle, cycle.ledger, InSum(cycle.ledger)
+        policy, turns = cycle.snapshot.policy, frozenset(cycle.turns)
+        limited = "allocate" in policy.actions and "allocate" in policy.queue_depth
+        self._in_depth = turns if limited else None
+        """The groups that allocate looked at; None: it looks at all."""
         self._known: dict[tuple[object, ...], tuple[str, str]] = {}
         """Reason and message of the kinds of pods that were looked at."""
+
+    def beyond_depth(self, key: GroupKey) -> bool:
+        """Whether allocate did not look at the group, as its depth is limited."""
+        return self._in_depth is not None and key not in self._in_depth
 
     def row(self, key: GroupKey, why: Refusal | None, *, proved: bool) -> Unscheduled | None:
         """The entry of a group; None where no pod of it waits.
@@ -147,6 +155,9 @@ class _Reasons:
         least = ledger.fixed.shapes.of(batch).optimistic
         if over := ledger.over_quota(group, batch.all_pods, least):
             return over
+        if self.beyond_depth(group.key) and self._fits(gang, batch):
+            why = _not_looked_at(self._cycle)
+            return why.reason, why.message
         reason, message, pod = why.reason, why.message, why.pod
         if reason == "OverFairShare" and (owed := self._owed_nothing(group, batch)) is not None:
             return reason, owed

@@ -75,6 +75,19 @@ def test_queue_depth_caps_each_leaf_queue() -> None:
     }
 
 
+@pytest.mark.parametrize("others", [("reclaim",), ("preempt",)])
+def test_a_group_beyond_the_depth_of_allocate_says_so_though_others_may_evict_nothing_for_it(
+    others: tuple[str, ...],
+) -> None:
+    """big needs two GPUs and takes allocate's only turn; small, after it, fits into the idle one."""
+    members = [pod("big-0", spec=spec(2)), pod("small-0"), pod("run-0", "n1")]
+    groups = [group("big", created=0.0), group("small", created=1.0), group("run")]
+    depth = {"allocate": 1}
+    actions = ("allocate", *others)
+    plan = solved(cluster(members, groups, [node("n1", gpus=2)], actions=actions, queue_depth=depth))
+    assert (reasons(plan)["small"], reasons(plan)["big"]) == ("BeyondQueueDepth", "NoRoomInSum")
+
+
 def test_queue_depth_is_per_action() -> None:
     snapshot = only_allocate(pods("a", 1) + pods("b", 1), queue_depth={"reclaim": 1})
     assert placed(solved(snapshot)) == {"a-0", "b-0"}
