@@ -192,7 +192,8 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the pod groups that wait, in fair order, each with its reason.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or no such
+    queue or pod group.
 
     Examples:
     kai-cp pending snapshot.zip
@@ -207,7 +208,8 @@ _asked(
 
     Use and what is borrowed (above the quota) are as of the snapshot, what is owed is after the plan.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or no such
+    queue or pod group.
 
     Examples:
     kai-cp queues snapshot.zip
@@ -221,7 +223,8 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the pods that are evicted, for which pod group, and whether they get another place.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or no such
+    queue or pod group.
 
     Examples:
     kai-cp evictions cycle.zip
@@ -234,7 +237,8 @@ _asked(
     (),
     """Show which queues are owed after the plan, queues above their fair share, and idle quota.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or no such
+    queue or pod group.
 
     Examples:
     kai-cp audit snapshot.zip
@@ -246,7 +250,8 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the whole plan of the next cycle; nothing is changed.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or a name is not there.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or no such
+    queue or pod group.
 
     Examples:
     kai-cp plan cycle.zip

@@ -161,8 +161,8 @@ def selected_or_exit(
     *,
     alone: bool = True,
 ) -> None:
-    """Name the parts of a selection that match nothing; a name that the only snapshot lacks ends the
-    program.
+    """Name the parts of a selection that match nothing; a queue or pod group that the only snapshot lacks
+    ends the program.
 
     ``known``: its pod groups and pods, as ``NAMESPACE/NAME``.
     """

@@ -67,7 +67,7 @@ def inspect(
 ) -> None:
     """Show nodes, queues with quota, fair share and allocation, and what waits, in fair order.
 
-    Exit status: 0 shown, 1 the snapshot is bad, 2 wrong usage, or it lacks a name that is asked for.
+    Exit status: 0 shown, 1 the snapshot is bad, 2 wrong usage, or no such queue or pod group.
 
     Examples:
     kai-cp inspect snapshot.zip

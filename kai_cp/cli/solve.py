@@ -127,8 +127,8 @@ def solve(
 
     Nothing is changed anywhere. Ctrl-C ends the search and shows the best checked answer so far.
 
-    Exit status: 0 all solved, 1 an input was bad, 2 wrong usage, or the only snapshot lacks a name that is
-    asked for, 130 ended by Ctrl-C.
+    Exit status: 0 all solved, 1 an input was bad, 2 wrong usage, or the only snapshot has no such
+    queue or pod group, 130 ended by Ctrl-C.
 
     Examples:
     kai-cp solve snapshot.zip

@@ -25,8 +25,9 @@ class Selection:
     def unused(
         self, document: Document, snapshot: str, known: Callable[[], Collection[str]]
     ) -> tuple[list[str], bool]:
-        """A sentence for every name of which the answer has nothing, and whether one does not exist:
-        most likely a typing error. ``known``: the pod groups and pods, as ``NAMESPACE/NAME``; () if unknown.
+        """A sentence for every name of which the answer has nothing, and whether a queue or pod group does
+        not exist: most likely a typing error. ``known``: the pod groups and pods, as ``NAMESPACE/NAME``; ()
+        if unknown. A namespace may exist without any of them.
         """
         said, missing = self._quiet(document, snapshot, known)
         queues = [
@@ -51,7 +52,7 @@ class Selection:
             if not part["decisions"] and not part["unscheduled"]:
                 present = known()
                 there = not present or any(chosen.takes(key, None, set()) for key in present)
-                missing = missing or not there
+                missing = missing or bool(chosen.groups and not there)
                 what = "nothing of that name that waits or changes" if there else "nothing of that name"
                 said.append(f"{option}: {snapshot} has {what}{nearest(option.partition(' ')[2], names)}")
         return said, missing
