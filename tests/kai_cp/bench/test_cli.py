@@ -45,7 +45,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         (("--suite", "scale", "--out", "/nowhere/x.jsonl"), 2, "--out: /nowhere/x.jsonl: No such file"),
         (("merge", "/nowhere/x.jsonl"), 1, "/nowhere/x.jsonl: No such file"),
         (("merge", "/dev/null"), 1, "/dev/null: there is no result"),
-        (("merge", __file__), 1, "holds something that no bench run"),
+        (("merge", __file__), 1, "it has lines that are no results"),
     ],
 )
 def test_bad_input_is_one_sentence_and_a_status(
