@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import compress, zip_longest
 from math import inf
 
 from kai_cp_models.actions.eviction_plan import (
@@ -125,8 +125,6 @@ class _Search:
             self.ranked = cheapest_nodes_to_drain(run.base, self.asks, self.ranked, keep)
         self.pruned = len(self.ranked) < len(whole)
         """Whether units are left out that might be part of a better plan."""
-        self.sure = True
-        """Whether every cut is exact: none refused a plan that might hold."""
         self.served: frozenset[GroupKey] | None = None
 
     def solved(self) -> EvictionPlan | NoPlan:
@@ -187,20 +185,16 @@ class _Search:
     ) -> EvictionPlan | None:
         """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
         for owners in self._attributions(answer, solver):
-            simulated, beyond = self._simulated(answer, owners), None
-            if self.run.policy.by_share and simulated.ledger is not None:
-                beyond = overreaching(self.run.base, answer.asks, simulated.ledger, owners)
-            if simulated.ledger is not None and beyond is None:
+            simulated = self._simulated(answer, owners)
+            if simulated.ledger is not None:
                 break
         else:
             if simulated.early:
                 self.served = simulated.served
-            self.sure = _cut(self.model, answer, simulated, owners, beyond) and self.sure
+            self._cut(answer, simulated)
             return None
         if together := self._moving_beyond(simulated.ledger, answer, owners):
-            # These groups may not move together again. With other places the same moves might serve several
-            # asks, so the cut is not exact.
-            self.sure = False
+            # These groups may not move together again.
             self.model.refuse(one for key, one in self.model.moved_groups.items() if key in together)
             return None
         return self._plan(simulated.ledger, answer, owners, stages)
@@ -235,7 +229,7 @@ class _Search:
         if self.run.policy.may_lose:
             wanted = stages and self.complete and not self.pruned
             return _within(stages, self._least(stages) if wanted else ())
-        sure = self.sure and self.model.exact and not self.pruned
+        sure = self.model.exact and not self.pruned
         return iter(stages) if sure else _within(stages, ())
 
     def _least(self, stages: Sequence[StageResult]) -> Sequence[StageResult]:
@@ -273,8 +267,26 @@ class _Search:
         lost_to: dict[GroupKey, set[GroupKey]] = {}
         for item, takers in owners.items() if self.run.policy.by_share else ():
             lost_to.setdefault(item.group.key, set()).add(takers[0])
-        units, line = self.model.units, self.run.line
-        return simulate(self.run.base, units, answer, line, lost_to=lost_to, allowed=allowed)
+        base, units, line = self.run.base, self.model.units, self.run.line
+        found = simulate(base, units, answer, line, lost_to=lost_to, allowed=allowed)
+        if not self.run.policy.by_share or found.ledger is None:
+            return found
+        beyond = overreaching(base, answer.asks, found.ledger, owners)
+        return found if beyond is None else replace(found, ledger=None)
+
+    def _cut(self, answer: Answer, simulated: Simulated) -> None:
+        """Refuse an answer that does not hold when simulated."""
+        model, early = self.model, dict[GroupKey, list[cp_model.BoolVarT]]()
+        for item, literal in compress(zip(model.units, model.lost, strict=True), answer.lost):
+            if item.group.key in simulated.early:
+                early.setdefault(item.group.key, []).append(literal)
+        # The others may fit without an optional ask that was admitted but has no place.
+        missed = {ask.group.key for ask in answer.asks} - simulated.served
+        asked = zip(model.asks, model.admitted, strict=True)
+        unserved = [yes for ask, yes in asked if ask.group.key in missed]
+        # One cut for each group: beside another choice of the others it would mostly come back as well.
+        for part in early.values() or [model.disturbance(answer)]:
+            model.refuse([*part, *unserved])
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
         """Pod groups that move for one ask and exceed its limit; all that move if they exceed the limit of
@@ -303,46 +315,6 @@ def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iter
         bound = min(stage.bound, other.bound if alike and other else 0.0)
         alike &= bound == stage.objective
         yield replace(stage, bound=bound, proved=alike)
-
-
-def _cut(
-    model: EvictingModel, answer: Answer, simulated: Simulated, owners: Owners, beyond: Ask | None
-) -> bool:
-    """Refuse an answer that does not hold when simulated; returns whether the cut may be part of a proof.
-
-    ``beyond``: the trigger that took more than it may.
-    """
-    ledger = simulated.ledger
-    lost = [o for o, yes in enumerate(answer.lost) if yes]
-    if ledger is not None and beyond is not None:
-        # The units lost to it that did not come home are too many.
-        a = model.asks.index(beyond)
-        took = [
-            part[o]
-            for bound, part in model.taken
-            if a in bound.asks
-            for o in lost
-            if o in part
-            and owners[model.units[o]][0] == beyond.group.key
-            and not all(map(ledger.stays, model.units[o].pods))
-        ]
-        if took:
-            # Beside other losses it might hold, so the cut is not exact.
-            model.refuse([model.admitted[a], *took])
-            return False
-    # The others may fit without an optional ask that was admitted but has no place.
-    missed = {ask.group.key for ask in answer.asks} - simulated.served
-    unserved = [yes for ask, yes in zip(model.asks, model.admitted, strict=True) if ask.group.key in missed]
-    early: dict[GroupKey, list[cp_model.BoolVarT]] = {}
-    for o in lost:
-        if (group := model.units[o].group.key) in simulated.early:
-            early.setdefault(group, []).append(model.lost[o])
-    # One cut for each group: beside another choice of the others it would mostly come back as well.
-    for part in early.values() or [model.disturbance(answer)]:
-        model.refuse([*part, *unserved])
-    # In another plan, a victim that came back too early might find no place to come back to. If only the
-    # places failed, other places for the same losses might hold.
-    return simulated.ledger is not None and not simulated.early
 
 
 def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver, *, charged: bool) -> Owners:

@@ -332,7 +332,9 @@ class EvictingModel(JointModel):
         return [literal if holds else ~literal for literal, holds in values]
 
     def refuse(self, literals: Iterable[cp_model.BoolVarT]) -> None:
-        """Forbid that all of these hold together: such a plan was refused (formulation 1.3)."""
+        """Forbid that all of these hold together: such a plan was refused (formulation 1.3). With other
+        places or losses it might hold, so bounds are no proofs from then on."""
+        self.exact = False
         self.cp.add_bool_or([~literal for literal in literals])
 
     def admission_goals(self) -> list[Objective]:
