@@ -209,7 +209,7 @@ _asked(
     Use and what is borrowed (above the quota) are as of the snapshot, what is owed is after the plan.
 
     Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or no such
-    queue or pod group.
+    queue.
 
     Examples:
     kai-cp queues snapshot.zip
@@ -237,8 +237,7 @@ _asked(
     (),
     """Show which queues are owed after the plan, queues above their fair share, and idle quota.
 
-    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage, or no such
-    queue or pod group.
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
 
     Examples:
     kai-cp audit snapshot.zip

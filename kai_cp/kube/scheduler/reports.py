@@ -236,7 +236,9 @@ class Reporter:
 
     def _clear(self, snapshot: Snapshot, key: GroupKey, placed: set[PodKey]) -> None:
         group = self._groups.get(key)
-        conditions = ((group or {}).get("status") or {}).get("schedulingConditions")
+        if group is None:
+            return
+        conditions = (group.get("status") or {}).get("schedulingConditions")
         if not conditions or all(item.get("nodePool") != self.pool for item in conditions):
             return
         unsettled = (PodStatus.PENDING, PodStatus.GATED, PodStatus.BINDING)
@@ -245,7 +247,7 @@ class Reporter:
         if any(pod.key in placed for pod in snapshot.members[key]):
             return
         kept = [item for item in conditions if item.get("nodePool") != self.pool]
-        self._write_conditions(group or {}, kept)
+        self._write_conditions(group, kept)
 
     def _write_conditions(self, group: Object, conditions: list[Object]) -> None:
         key, uid = key_of(group), group["metadata"].get("uid")
