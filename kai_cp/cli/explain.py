@@ -88,7 +88,7 @@ def explain(
         float,
         typer.Option(
             metavar="SECONDS",
-            help="Time for the start and the fixes of each pod group.",
+            help="Counted work for the start and the fixes of each pod group; about seconds of an idle core.",
             rich_help_panel=SEARCH,
         ),
     ] = 10.0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -174,7 +173,12 @@ def what_if(
         ),
     ] = False,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for --least.", rich_help_panel=SEARCH)
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Counted work for --least; about seconds of an idle core.",
+            rich_help_panel=SEARCH,
+        ),
     ] = 60.0,
     format: FormatOption = OutputFormat.TABLE,
     now: NowOption = None,
@@ -198,6 +202,7 @@ def what_if(
     from kai_cp.explain.least import Least, targets_of
     from kai_cp.explain.whatif import whatif
     from kai_cp.explain.whatif_text import lines
+    from kai_cp_models.queries.why import Work
 
     seconds_or_exit("--budget", budget)
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
@@ -215,7 +220,7 @@ def what_if(
         )
         if least is not None:
             question = Least.of(least, targets_of(target, after_), most)
-            cycles.deadline = time.monotonic() + budget
+            cycles.work = Work(budget)
             found["least"] = question.answer(cycles, after_)
     except BadOperation as problem:
         fail(str(problem), WRONG_USAGE)

@@ -12,7 +12,7 @@ from itertools import combinations, count, islice
 from typing import Final
 
 from kai_cp.explain.cycle import DecidedCycle
-from kai_cp.explain.trials import Fix, FixCandidate, NoTime, Trials
+from kai_cp.explain.trials import Fix, FixCandidate, Spent, Trials
 from kai_cp.json_types import Object
 from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
 from kai_cp_models.queries.why import eviction_units, has_devices, new_places
@@ -60,7 +60,7 @@ def least_of(
     """``found``, or a choice of fewer pods that helps; proved if every smaller choice was tried.
 
     ``takes``: whether a cycle that admits the group counts. ``every``: ``choices`` leaves none out. Raises
-    ``NoTime`` while nothing is known yet.
+    ``Spent`` while nothing is known yet.
     """
     left = _MOST_CHOICES
     pods = sum(pod.status in ACTIVE_ALLOCATED for pod in trials.snapshot.pods)
@@ -77,7 +77,7 @@ def least_of(
         for choice in some:
             try:
                 decided = trials.admits(choice.ops)
-            except NoTime:
+            except Spent:
                 if found is None:
                     raise
                 return found

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any, Final
 
 from kai_cp.explain.draft import Draft
@@ -18,12 +19,14 @@ from kai_cp_models.engine import decide
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey
 from kai_cp_models.queries.cluster import load_solver
 from kai_cp_models.queries.shares import whole_gpus
-from kai_cp_models.queries.why import Situation, admitted
+from kai_cp_models.queries.why import Situation, Work, admitted
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
 LEAST_SECONDS: Final = 1.0
-"""A cycle that began before the time for cycles was over gets at least this long."""
+"""A cycle that began before the deadline gets at least this long."""
+READ_WORK: Final = 0.05
+"""Work of a cycle beside what its plan counts: changing, reading and deciding the smallest snapshot."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +119,14 @@ class Cycles:
     """Decides snapshots, one after the other; objects that did not change are not read again."""
 
     def __init__(
-        self, settings: Settings, usage: Mapping[str, Any] | None = None, deadline: float | None = None
+        self, settings: Settings, usage: Mapping[str, Any] | None = None, deadline: float = inf
     ) -> None:
-        """``deadline``: value of ``time.monotonic()`` after which no further cycle should begin."""
+        """``deadline``: value of ``time.monotonic()`` after which no further cycle begins, whatever work is
+        left."""
         self.settings = settings
         self.deadline = deadline
+        self.work = Work(inf)
+        """What further cycles and models may do. It is counted, so a busy machine gives the same answer."""
         self.count = 0
         self._usage = usage
         self._memo = ParseMemo()
@@ -137,15 +143,17 @@ class Cycles:
         self.count += 1
         began = time.monotonic()
         snapshot = self.parse(draft)
-        budget = self.settings.solver.budget_seconds
-        if self.deadline is not None:
-            budget = min(budget, max(LEAST_SECONDS, self.deadline - began))
-        plan = decide(snapshot, self.settings, deadline=time.monotonic() + budget, trial=True)
+        left = max(LEAST_SECONDS, self.deadline - began)
+        until = time.monotonic() + min(self.settings.solver.budget_seconds, left)
+        plan = decide(snapshot, self.settings, deadline=until, trial=True)
+        self.work.left -= READ_WORK + plan.work
         return DecidedCycle(draft, Situation(snapshot, self.settings, plan), time.monotonic() - began)
 
-    def out_of_time(self) -> bool:
-        """Whether the time for further cycles is over."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+    def over(self) -> str:
+        """Why no further cycle begins; "" while work and time are left."""
+        if time.monotonic() >= self.deadline:
+            return "the deadline has passed"
+        return "" if self.work.left > 0 else "the work that the budget allows is done"
 
 
 def carried_out(decided: DecidedCycle, seconds: float) -> Draft:

@@ -113,7 +113,7 @@ def _changes(trials: Trials, kind: Any, *, bent: bool = False, most: int = _MOST
     if trials.key not in situation.snapshot.group_by_key:
         return iter(())
     group = situation.snapshot.group_by_key[trials.key]
-    return changes(situation, group, kind, bent=bent, deadline=trials.deadline, most=most)
+    return changes(situation, group, kind, bent=bent, work=trials.cycles.work, most=most)
 
 
 def add_nodes(trials: Trials) -> Fix | None:

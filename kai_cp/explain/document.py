@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 from kai_cp.decisions import ENGINE, cut_during, rfc3339, version
@@ -34,6 +35,7 @@ from kai_cp_models.queries.why import (
     FairLine,
     LevelledQueue,
     Position,
+    Work,
     blocking_of_all,
     levelled_queues,
     question_of,
@@ -55,15 +57,17 @@ class Explainer:
     settings: Settings
     usage: Mapping[str, Any] | None = None
     budget: float = 10.0
-    """Seconds for the fixes and the start of each pod group."""
+    """Work for the fixes and the start of each pod group; about seconds of an idle core."""
     kinds: Sequence[str] | None = None
     """Kinds of fixes to look for, in their order of cost; None: those of the settings."""
     cheapest: bool = False
     """Look for no kind beyond the first that helps."""
+    deadline: float = inf
+    """Value of ``time.monotonic()`` after which no further cycle begins."""
     timings: dict[str, float] = field(default_factory=lambda: {"decide": 0.0, "blocking": 0.0, "fixes": 0.0})
 
     def __post_init__(self) -> None:
-        self._cycles = Cycles(self.settings, self.usage)
+        self._cycles = Cycles(self.settings, self.usage, self.deadline)
         began = time.monotonic()
         self.decided: DecidedCycle = self._cycles.decide(self.draft)
         self._line = FairLine(self.decided.situation)
@@ -116,9 +120,8 @@ class Explainer:
         group = situation.snapshot.group_by_key[key]
         entry = self._head(group, "pending")
         began = time.monotonic()
-        self._cycles.deadline = began + self.budget
+        self._cycles.work = Work(self.budget)
         start, fixes = self._remedies(key, found)
-        self._cycles.deadline = None
         self.timings["fixes"] += time.monotonic() - began
         why = situation.reasons.get(key)
         if found.sure:

@@ -7,7 +7,7 @@ tried in the declared order of cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
@@ -32,9 +32,17 @@ from kai_cp.explain.kinds import (
 from kai_cp.explain.raises import SHARES, raise_limit, raise_quota
 from kai_cp.explain.sentences import words
 from kai_cp.explain.start import Start
-from kai_cp.explain.trials import Fix, Listing, NoTime, Trials
+from kai_cp.explain.trials import Fix, Listing, Spent, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, blocking_of, kind_of, lasting
+from kai_cp_models.queries.why import (
+    ALL_SECONDS,
+    DEVICE_RULES,
+    VICTIM_RULES,
+    Families,
+    blocking_of,
+    kind_of,
+    lasting,
+)
 from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
@@ -74,10 +82,9 @@ _FIND: Final[Mapping[str, Callable[[Trials], Fix | None]]] = {
     "tolerate": tolerate,
     "drop-selector": drop_selector,
 }
-_NOT_TRIED: Final = "not tried: the time for fixes was over"
 _SEARCHING: Final = frozenset(("move", "stop", "raise-limit", "raise-quota", "reduce-request"))
 _PART: Final = 0.5
-"""Share of the remaining time that a kind with many candidates may take, so that later kinds get their
+"""Share of the remaining work that a kind with many candidates may take, so that later kinds get their
 turn."""
 _PROPOSED: Final = frozenset(("move", "stop"))
 """Kinds for which a model proposes the changes."""
@@ -121,18 +128,28 @@ def fixes_of(
                 kind, None, f"while others keep what they get, it does not help against: {words(limit)}"
             )
         elif kind == "wait":
-            result.add(kind, _wait(trials, start), start.because if start.tried else _NOT_TRIED)
+            result.add(
+                kind,
+                _wait(trials, start),
+                start.because if start.tried else f"not tried: {trials.cycles.over()}",
+            )
         else:
             try:
-                with trials.part(_PART if kind in _SEARCHING else 1.0):
+                with _part(trials, _PART if kind in _SEARCHING else 1.0):
                     fix = _FIND[kind](trials)
                     result.add(kind, fix, "" if fix is not None else _tried(kind, trials))
-            except NoTime:
-                result.add(kind, None, _NOT_TRIED)
+            except Spent as spent:
+                result.add(kind, None, f"not tried: {spent}")
     if "combined" in kinds:
         _combined(trials, result, kinds)
     result.found.sort(key=lambda fix: kinds.index(fix.kind))
     return result
+
+
+def _part(trials: Trials, share: float) -> AbstractContextManager[None]:
+    """Let trials do no more than ``share`` of the work left."""
+    work = trials.cycles.work
+    return work.at_most(share * max(0.0, work.left))
 
 
 def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
@@ -211,7 +228,7 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
     sets = trials.blocking.sets
     if alone and not ("stop" in alone and alone <= {"stop", "wait", "move"} and len(sets) > 1):
         return
-    pairs, late = _Pairs(trials), False
+    pairs, late = _Pairs(trials), ""
     open_ = [k for k in kinds if k not in alone and k not in _ALONE]
     open_ = [k for k in open_ if k in _PROPOSED or any(True for _ in _plenty(trials, k))]
     best: tuple[int, Fix] | None = None
@@ -224,16 +241,16 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
         if blocked or (best is not None and best[0] < rank):
             continue
         try:
-            with trials.part(_PART_OF_A_PAIR if proposed else _PART):
+            with _part(trials, _PART_OF_A_PAIR if proposed else _PART):
                 fix = pairs.least(*pair)
-        except NoTime:
-            late = True
+        except Spent as spent:
+            late = str(spent)
             continue
         best = (rank, fix) if fix is not None else best
     if best is not None:
         result.found.append(best[1])
         return
-    because = _NOT_TRIED if late else "no two kinds together that were tried help"
+    because = f"not tried: {late}" if late else "no two kinds together that were tried help"
     result.none.append({"kind": "combined", "because": because})
 
 
@@ -271,12 +288,14 @@ class _Pairs:
         if kind not in self._left:
             self._left[kind] = []
             for plenty in _plenty(trials, kind):
-                if trials.cycles.out_of_time():
-                    raise NoTime
+                if over := trials.cycles.over():
+                    raise Spent(over)
                 with suppress(BadOperation):
                     situation = trials.cycles.decide(trials.changed(plenty)).situation
                     group = situation.snapshot.group_by_key[trials.key]
-                    self._left[kind].append((plenty, blocking_of(situation, group).sets))
+                    with trials.cycles.work.at_most(ALL_SECONDS):
+                        found = blocking_of(situation, group, trials.cycles.work)
+                    self._left[kind].append((plenty, found.sets))
         return self._left[kind]
 
 

@@ -17,7 +17,7 @@ from kai_cp.explain.raises import QueueBound
 from kai_cp.explain.sentences import words
 from kai_cp.explain.targets import asked_groups
 from kai_cp.explain.text import describe
-from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
+from kai_cp.explain.trials import Fix, Spent, Trials, smallest
 from kai_cp.json_types import Object, plain_number
 from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.queries.why import (
@@ -82,8 +82,8 @@ class Least:
             if self.kind == "nodes":
                 return self._counted(trials, waiting, self._copies, float, self.most)
             return self._raised(trials, waiting, self.kind, queue, QUEUE_RESOURCES.index(resource))
-        except NoTime:
-            return self._document(None, (), "not proved", because="the time was over")
+        except Spent as spent:
+            return self._document(None, (), "not proved", because=str(spent))
 
     def _left(self, decided: DecidedCycle) -> list[GroupKey]:
         """The targets that still wait."""
@@ -149,8 +149,8 @@ class Least:
 
     def _after(self, trials: Trials, op: Object) -> DecidedCycle:
         """The cycle after one more operation."""
-        if trials.cycles.out_of_time():
-            raise NoTime
+        if over := trials.cycles.over():
+            raise Spent(over)
         return trials.cycles.decide(trials.changed([op]))
 
     def _disturbing(
@@ -170,7 +170,7 @@ class Least:
         if fix is None or fix.amount > self.most:
             return self._none(trials, waiting, f"no choice of up to {self.most} pods that was tried helps")
         below = None
-        with suppress(NoTime):
+        with suppress(Spent):
             less = max(_without_one(trials, fix.ops[0]), key=_pods, default=None)
             if less is not None:
                 below = _below(_pods(less), self._left(self._after(trials, less)))
@@ -191,7 +191,7 @@ class Least:
             return found[0]
         op = _joined([op for fix in found for op in fix.ops])
         together = trials.admits([op])
-        with suppress(NoTime):
+        with suppress(Spent):
             while less := next((one for one in _without_one(trials, op) if trials.admits([one])), None):
                 op, together = less, trials.admits([less])
         return None if together is None else Fix(kind, _pods(op), "pods", (op,), False, together)
@@ -201,7 +201,7 @@ class Least:
         a target."""
         situation, kind = trials.situation, _KIND.get(self.kind, self.kind)
         for key in waiting[:_MOST_ASKED]:
-            if situation.state(key) != "pending" or trials.cycles.out_of_time():
+            if situation.state(key) != "pending" or trials.cycles.over():
                 continue
             blocking = blocking_of(situation, trials.snapshot.group_by_key[key])
             left = wall(Trials(trials.cycles, trials.base, key, blocking), kind)

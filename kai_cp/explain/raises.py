@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kai_cp.explain.operations import QUEUE_RESOURCES
-from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
+from kai_cp.explain.trials import Fix, Spent, Trials, smallest
 from kai_cp.json_types import Object, plain_number
 from kai_cp_models.pods import MILLI
 from kai_cp_models.queries.why import charge_steps, kind_of, shortages, subject_of
@@ -119,7 +119,7 @@ def _lowered(trials: Trials, bounds: Sequence[QueueBound], order: Sequence[int])
             if len(bounds) > 1 and helps(0):
                 steps[i] = 0
                 continue
-        except NoTime:
+        except Spent:
             proved = False
             break
         steps[i], sure = smallest(helps, steps[i])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import Final
 
 import orjson
@@ -18,6 +17,7 @@ from kai_cp.explain.targets import asked_groups
 from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, WhatIfTask
 from kai_cp.explain.whatif import whatif
 from kai_cp.json_types import Object
+from kai_cp_models.queries.why import Work
 
 NICE: Final = 10
 
@@ -37,14 +37,16 @@ def answer(task: ExplainTask | WhatIfTask) -> bytes | RefusedQuestion:
 
 def _explained(task: ExplainTask) -> Object:
     draft = Draft(orjson.loads(task.raw), task.now)
-    explainer = Explainer(draft, task.settings, task.usage, task.budget, task.kinds, task.cheapest)
+    explainer = Explainer(
+        draft, task.settings, task.usage, task.budget, task.kinds, task.cheapest, task.deadline
+    )
     keys = asked_groups(task.groups, explainer.draft.raw, explainer.decided.snapshot)
     return document(explainer, explainer.explain_all(keys), "")
 
 
 def _answered(task: WhatIfTask) -> Object:
     question = task.question
-    cycles = Cycles(task.settings, task.usage)
+    cycles = Cycles(task.settings, task.usage, task.deadline)
     most = int(question.get("most", 20))
     found, after = whatif(
         cycles,
@@ -56,6 +58,6 @@ def _answered(task: WhatIfTask) -> Object:
     least = question.get("least")
     if least is not None:
         asked = Least.of(least["kind"], targets_of(str(least.get("for", "all")), after), most)
-        cycles.deadline = time.monotonic() + task.budget
+        cycles.work = Work(task.budget)
         found["least"] = asked.answer(cycles, after)
     return found

@@ -71,8 +71,8 @@ class Starts:
             return Start(None, count, why)
         events = sorted([*self._ending, *self._protections(key)])
         for when in sorted({at for at, _ in events}):
-            if self._cycles.out_of_time():
-                return Start(None, count, "no estimate: time ended before all known events were tried", False)
+            if over := self._cycles.over():
+                return Start(None, count, f"no estimate, not all known events were tried: {over}", False)
             ops = [{"op": "at", "now": rfc3339(when)}]
             decided = self._cycles.decide(applied(self._base.draft.raw, ops, self._now, at_once=True))
             if decided.admits(key):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 import orjson
@@ -23,7 +24,11 @@ _FIELDS: Final = ("ops", "untilSettled", "most", "least", "bound")
 
 @dataclass(frozen=True, slots=True)
 class ExplainTask:
-    """Explain pod groups of a raw snapshot (JSON text) as of ``now``. ``cheapest``: with one fix at most."""
+    """Explain pod groups of a raw snapshot (JSON text) as of ``now``. ``cheapest``: with one fix at most.
+
+    ``budget``: counted work, about seconds of an idle core. ``deadline``: value of ``time.monotonic()`` after
+    which no further cycle begins, on a busy machine.
+    """
 
     raw: bytes
     now: float
@@ -33,11 +38,13 @@ class ExplainTask:
     kinds: tuple[str, ...] | None = None
     budget: float = 10.0
     cheapest: bool = False
+    deadline: float = inf
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfTask:
-    """Answer what-if on a raw snapshot (JSON text) as of ``now``; ``question``: the body as JSON."""
+    """Answer what-if on a raw snapshot (JSON text) as of ``now``; ``question``: the body as JSON;
+    ``budget`` and ``deadline`` as above."""
 
     raw: bytes
     now: float
@@ -45,6 +52,7 @@ class WhatIfTask:
     question: Object
     usage: Mapping[str, Any] | None = None
     budget: float = 30.0
+    deadline: float = inf
 
 
 @dataclass(frozen=True, slots=True)

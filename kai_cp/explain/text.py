@@ -123,13 +123,13 @@ def _fixes(entry: Json) -> list[str]:
 
 
 def _lacking(entry: Json) -> tuple[str, str]:
-    """A line that says that there are no fixes, and for which kinds there was no time; "" if there is nothing
-    to say."""
+    """A line that says that there are no fixes, and for which kinds the budget did not suffice; "" if there
+    is nothing to say."""
     untried = [one["kind"] for one in entry["noFix"] if one["because"].startswith("not tried")]
     names = ", ".join("two kinds together" if kind == "combined" else kind for kind in untried)
     tried = len(entry["noFix"]) > len(untried)
     none = "none that was tried helps" if tried else "none was tried"
-    return "" if entry["fixes"] else none, f"not tried for lack of time: {names}" if untried else ""
+    return "" if entry["fixes"] else none, f"not tried within the budget: {names}" if untried else ""
 
 
 def remedies(entry: Json) -> Object:

@@ -3,16 +3,14 @@ group?"""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 import orjson
 
+from kai_cp.decisions import cut_during
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import BadOperation, Draft
 from kai_cp.explain.operations import applied
@@ -47,15 +45,15 @@ class Fix:
     """By kind, of a combined fix."""
 
 
-class NoTime(Exception):
-    """The time for trials is over."""
+class Spent(Exception):
+    """No work, or no time, is left for trials."""
 
 
 def smallest(helps: Callable[[int], bool], most: int) -> tuple[int, bool]:
     """The smallest number from 1 to ``most`` that helps, and whether every smaller one was shown not to help.
 
     ``most`` is known to help. As a rule more helps whenever less does, so the range is halved; if few are
-    left below, all are tried. ``helps`` may raise ``NoTime``; the answer is then what was found so far.
+    left below, all are tried. ``helps`` may raise ``Spent``; the answer is then what was found so far.
     """
     useless: set[int] = set()
     low, high = 0, most
@@ -74,7 +72,7 @@ def smallest(helps: Callable[[int], bool], most: int) -> tuple[int, bool]:
                 high = k
             else:
                 useless.add(k)
-    except NoTime:
+    except Spent:
         pass
     return high, useless.issuperset(range(1, high))
 
@@ -120,23 +118,6 @@ class Trials:
         return self.base.snapshot
 
     @property
-    def deadline(self) -> float:
-        """Value of ``time.monotonic()`` at which trials end."""
-        return math.inf if self.cycles.deadline is None else self.cycles.deadline
-
-    @contextmanager
-    def part(self, share: float) -> Iterator[None]:
-        """Let trials end when ``share`` of the time left is over."""
-        before = self.cycles.deadline
-        if before is not None:
-            now = time.monotonic()
-            self.cycles.deadline = now + share * max(0.0, before - now)
-        try:
-            yield
-        finally:
-            self.cycles.deadline = before
-
-    @property
     def raw(self) -> Any:
         """The raw snapshot that is explained."""
         return self.base.draft.raw
@@ -165,15 +146,18 @@ class Trials:
         return applied(self.raw, ops, self.base.draft.now, at_once=True)
 
     def admits(self, ops: Sequence[Object]) -> DecidedCycle | None:
-        """The cycle after the operations, if it helps; raises ``NoTime``."""
+        """The cycle after the operations, if it helps; raises ``Spent``."""
         every = [*self.before, *ops]
         text = orjson.dumps(every)
         if text not in self._known:
-            if self.cycles.out_of_time():
-                raise NoTime
+            if over := self.cycles.over():
+                raise Spent(over)
             try:
                 decided = self.cycles.decide(self.changed(every))
-                self._known[text] = decided if self.helps(decided) else None
+                helps = self.helps(decided)
+                if not helps and cut_during(decided.situation.plan.stages) is not None:
+                    raise Spent("the deadline cut a cycle off")  # It shows nothing.
+                self._known[text] = decided if helps else None
             except BadOperation:
                 self._known[text] = None
         return self._known[text]

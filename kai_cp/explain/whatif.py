@@ -20,7 +20,7 @@ from kai_cp_models.snapshot import Shares
 SCHEMA: Final = "whatif/1"
 BETWEEN_SECONDS: Final = 60.0
 """Time between the cycles of a cluster that runs on."""
-BOUND_SECONDS: Final = 10.0
+BOUND_WORK: Final = 10.0
 
 
 def whatif(
@@ -57,7 +57,7 @@ def whatif(
         "diff": diff,
     }
     if bound:
-        most = gpu_bound(after.snapshot, BOUND_SECONDS)
+        most = gpu_bound(after.snapshot, BOUND_WORK)
         use = after.outcome.gpus
         found["bound"] = {
             "gpus": plain_number(most.gpus),

@@ -362,6 +362,7 @@ class _Engine:
             _first(next_instant(self._times, starts), self._looked.again_at),
             self._looked.report,
             rollouts.holdings(self._cycle.ledger.rules),
+            self._cycle.budget.plain_work + self._cycle.budget.spent,
         )
         if self._emit is not None:
             self._emit(plan)

@@ -255,6 +255,8 @@ class Plan:
     """Of a goal of defragmentation; None: there is none."""
     rollouts: tuple[RolloutHolding, ...] = ()
     """Workloads in rollout as the plan leaves them, where the rule is on."""
+    work: float = 0.0
+    """Counted work of the cycle (``budget.py``); about seconds of an idle core."""
 
     def promises(self, named: Callable[[PodKey], str]) -> dict[PodKey, str]:
         """The nominated pods that are promised their places, with the nodes (4.2): others leave for them, or

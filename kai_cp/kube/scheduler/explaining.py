@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -21,7 +21,7 @@ from kai_cp.explain.text import describe
 from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.serving.http import JSON, Query, Response
 from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
-from kai_cp.worker import Worker
+from kai_cp.worker import Reply, Worker
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
@@ -35,6 +35,8 @@ SHARE: Final = 0.1
 """Part of the time that explaining for conditions takes of one core at most."""
 CONDITION_SECONDS: Final = 20.0
 """Longest explanation for a condition: loading the solver alone takes some of it on a busy machine."""
+CYCLES_PART: Final = 0.75
+"""Part of the time after which no further cycle begins, so that an answer is written on a busy machine."""
 LOOK_SECONDS: Final = 1.0
 REMEMBERED: Final = 2_000
 MOST_TRIES: Final = 3
@@ -153,7 +155,7 @@ class Explaining:
         if not self._busy.acquire(timeout=CONDITION_SECONDS):
             return _refused("another question is being answered; ask again", 503)
         try:
-            reply = self._worker.run(task(cycles[-1]), time.monotonic() + seconds)
+            reply = self._run_within(task(cycles[-1]), seconds)
         finally:
             self._busy.release()
         if isinstance(reply.answer, RefusedQuestion):
@@ -167,6 +169,10 @@ class Explaining:
             extra={"error": reply.failure, "details": reply.details},
         )
         return _refused("it could not be worked out; the log says why", 500)
+
+    def _run_within(self, task: ExplainTask | WhatIfTask, seconds: float) -> Reply:
+        now = time.monotonic()
+        return self._worker.run(replace(task, deadline=now + CYCLES_PART * seconds), now + seconds)
 
     # --- for conditions --------------------------------------------------------------------------
 
@@ -200,7 +206,7 @@ class Explaining:
                 budget=CONDITION_SECONDS / 2,
                 cheapest=True,
             )
-            reply = self._worker.run(task, time.monotonic() + CONDITION_SECONDS)
+            reply = self._run_within(task, CONDITION_SECONDS)
         finally:
             self._busy.release()
         found = orjson.loads(reply.answer)["explanations"][0] if isinstance(reply.answer, bytes) else {}

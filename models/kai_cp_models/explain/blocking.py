@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -56,19 +57,33 @@ class Work:
 
     left: float
 
+    @contextmanager
+    def at_most(self, seconds: float) -> Iterator[None]:
+        """Do no more than ``seconds`` of it."""
+        kept = max(0.0, self.left - seconds)
+        self.left = min(self.left, seconds)
+        try:
+            yield
+        finally:
+            self.left += kept
+
     def built(self, model: Feasibility) -> Feasibility:
         """Count a model that was built."""
         self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
         return model
 
     def solve(self, model: Feasibility) -> cp_model.CpSolverStatus:
-        """Solve within what is left."""
+        """Look at a question within what is left."""
         solver = solver_for(self.left)
         limits = solver.parameters
         limits.max_deterministic_time = min(_MOST_WORK[model.cells.extent], limits.max_deterministic_time)
         # With few cells, the linear relaxation of all rows decides at once; with many, it takes too long.
         limits.linearization_level = 2 if len(model.cells.nodes) <= _FEW_CELLS else 1
         limits.cut_level = 0
+        return self.run(solver, model)
+
+    def run(self, solver: cp_model.CpSolver, model: Feasibility) -> cp_model.CpSolverStatus:
+        """Solve, and count it."""
         status = run(solver, model.cp)
         self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
         self.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
@@ -110,20 +125,20 @@ def blocking(question: Question, seconds: float = ALL_SECONDS, *, one_action: bo
     return _Search(_Ladder(question, Work(seconds)), one_action).run()
 
 
-def blocking_of(situation: Situation, group: PodGroup, seconds: float = ALL_SECONDS) -> Blocking:
-    """The minimal blocking sets of a pod group."""
-    return blocking_of_all(situation, [group], seconds)[0]
+def blocking_of(situation: Situation, group: PodGroup, work: Work | None = None) -> Blocking:
+    """The minimal blocking sets of a pod group, within ``work``; by default all that one question may do."""
+    return blocking_of_all(situation, [group], work)[0]
 
 
 def blocking_of_all(
-    situation: Situation, groups: Sequence[PodGroup], seconds: float = ALL_SECONDS
+    situation: Situation, groups: Sequence[PodGroup], work: Work | None = None
 ) -> list[Blocking]:
     """The minimal blocking sets of pod groups.
 
     Every group is tested by sums before any is examined further. Groups that the sums refuse come first, then
     the others. Each has an equal share of the work left for its kind; later groups get what it does not need.
     """
-    work = Work(seconds)
+    work = work or Work(ALL_SECONDS)
     sought = [_Sought(situation, group) for group in groups]
     for one in sought:
         one.look(work)

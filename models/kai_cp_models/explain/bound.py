@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from kai_cp_models.budget import DETERMINISTIC_TIME_WORK
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
@@ -32,8 +33,11 @@ class GpuBound:
     note: str = ""
 
 
-def gpu_bound(snapshot: Snapshot, seconds: float, workers: int = 1) -> GpuBound:
-    """The bound for a snapshot; without a model that fits, all GPUs that are or could be asked for."""
+def gpu_bound(snapshot: Snapshot, work: float) -> GpuBound:
+    """The bound for a snapshot; without a model that fits, all GPUs that are or could be asked for.
+
+    ``work``: the most work of its search, in the unit of budgets.
+    """
     ledger = Ledger.of(snapshot)
     running = sum(milli_gpus(pod) for pod in snapshot.pods if _ours(pod))
     asks, steps = _asks(ledger)
@@ -50,16 +54,16 @@ def gpu_bound(snapshot: Snapshot, seconds: float, workers: int = 1) -> GpuBound:
     sizes = [sum(milli_gpus(pod) for pod in ask.pods) for ask in asks]
     model.cp.maximize(sum(size * var for size, var in zip(sizes, model.admitted, strict=True)))
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(0.01, seconds)
-    solver.parameters.num_workers = workers
+    solver.parameters.max_deterministic_time = work / DETERMINISTIC_TIME_WORK
+    solver.parameters.num_workers = 1
     status = run(solver, model.cp)
     if status == cp_model.OPTIMAL:
         return GpuBound((running + round(solver.objective_value)) / MILLI, True, True)
     if status == cp_model.FEASIBLE:
         most = min(wanted, installed, running + int(solver.best_objective_bound))
-        return GpuBound(most / MILLI, False, True, "time ended before a plan reached it")
+        return GpuBound(most / MILLI, False, True, "the search ended before a plan reached it")
     return GpuBound(
-        min(wanted, installed) / MILLI, False, True, "by sums: time ended before the model was solved"
+        min(wanted, installed) / MILLI, False, True, "by sums: the search ended before the model was solved"
     )
 
 

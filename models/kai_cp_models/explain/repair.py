@@ -8,12 +8,11 @@ its optimum never help; the engine decides whether a candidate helps.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kai_cp_models.explain.blocking import solver_for
+from kai_cp_models.explain.blocking import Work, solver_for
 from kai_cp_models.explain.cells import Leaver
 from kai_cp_models.explain.families import kind_of
 from kai_cp_models.explain.feasibility import Feasibility
@@ -24,7 +23,7 @@ from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.solver import cp_model, run
+from kai_cp_models.solver import cp_model
 
 _PODS: Final = 1_000_000_000
 """Cost of one pod, in milli-GPUs: fewest pods first, then fewest GPUs."""
@@ -94,16 +93,15 @@ class Repair(Feasibility):
         moved = super().consolidated(j)
         return moved - self._shifted[j] if j in self._shifted else moved
 
-    def candidates(self, deadline: float, most: int) -> Iterator[PodChanges]:
-        """Candidates, the least first; none if even the most changes do not suffice, or if time ended."""
+    def candidates(self, work: Work, most: int) -> Iterator[PodChanges]:
+        """Candidates, the least first; none if even the most changes do not suffice, or no work is left."""
         terms = self._terms()
         self.cp.minimize(sum(cost * var for var, cost, _ in terms))
         for _ in range(most):
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if work.left <= 0:
                 return
-            solver = solver_for(left)
-            status = run(solver, self.cp)
+            solver = solver_for(work.left)
+            status = work.run(solver, self)
             if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 return
             found = self._read(solver)

@@ -17,7 +17,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.explain import repair
 from kai_cp_models.explain.ask import AskClass, classes_of, device_families
-from kai_cp_models.explain.blocking import Blocking, blocking_of, blocking_of_all
+from kai_cp_models.explain.blocking import ALL_SECONDS, Blocking, Work, blocking_of, blocking_of_all
 from kai_cp_models.explain.bound import GpuBound, gpu_bound
 from kai_cp_models.explain.families import (
     DEVICE_RULES,
@@ -42,6 +42,7 @@ from kai_cp_models.rules.static.taints import REFUSING, tolerates
 from kai_cp_models.snapshot import PodGroup, Shares, Snapshot, Taint
 
 __all__ = [
+    "ALL_SECONDS",
     "DEVICE_RULES",
     "VICTIM_RULES",
     "AskClass",
@@ -54,6 +55,7 @@ __all__ = [
     "PodChanges",
     "Position",
     "Situation",
+    "Work",
     "admitted",
     "asked_classes",
     "blocking_of",
@@ -296,16 +298,18 @@ def changes(
     kind: Literal["stop", "move"],
     *,
     bent: bool = False,
-    deadline: float,
+    work: Work,
     most: int,
 ) -> Iterator[PodChanges]:
     """Pods to stop or to move for a pod group, the least first; only a cycle on the changed snapshot shows
     whether one helps.
 
-    ``bent``: fair shares and the order may change with it. ``deadline``: of ``time.monotonic()``; ``most``:
-    the most candidates.
+    ``bent``: fair shares and the order may change with it. ``work``: what the model may do; ``most``: the
+    most candidates.
     """
-    return Repair(situation, group, kind, bent=bent).candidates(deadline, most)
+    model = Repair(situation, group, kind, bent=bent)
+    work.built(model)
+    return model.candidates(work, most)
 
 
 def has_devices(situation: Situation, pod: Pod) -> bool:

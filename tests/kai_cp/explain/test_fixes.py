@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import pytest
 
+from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.fixes import _Pairs
+from kai_cp_models.plan import CUT, Stage
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.queries.why import shortages
+from kai_cp_models.queries.why import Situation, shortages
 from kai_cp_models.settings import ExplainSettings, FixKind, Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support.objects import Object
@@ -219,6 +224,45 @@ def test_a_limit_is_raised_for_those_that_come_before_too() -> None:
     entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("raise-limit",)).explain(X)
     (found,) = entry["fixes"]
     assert (found["amount"], found["least"]) == (5, "proved")
+
+
+@pytest.mark.parametrize(("budget", "untried"), [(60.0, False), (0.3, True)])
+def test_a_slow_machine_finds_the_same_fixes(
+    monkeypatch: pytest.MonkeyPatch, budget: float, untried: bool
+) -> None:
+    entry = Explainer(Draft(over_its_limit(), NOW), Settings(), budget=budget).explain(X)
+    idle, late, decide = time.monotonic, [0.0], Cycles.decide
+
+    def slow(cycles: Cycles, draft: Draft) -> DecidedCycle:
+        late[0] += 30.0
+        return decide(cycles, draft)
+
+    monkeypatch.setattr(Cycles, "decide", slow)
+    monkeypatch.setattr(time, "monotonic", lambda: idle() + late[0])
+    assert Explainer(Draft(over_its_limit(), NOW), Settings(), budget=budget).explain(X) == entry
+    because = {one["because"] for one in entry["noFix"]}
+    assert ("not tried: the work that the budget allows is done" in because) is untried
+
+
+def test_fixes_that_the_deadline_left_untried_say_so() -> None:
+    explainer = Explainer(Draft(over_its_limit(), NOW), Settings(), budget=60.0, deadline=time.monotonic())
+    assert "not tried: the deadline has passed" in {one["because"] for one in explainer.explain(X)["noFix"]}
+
+
+def test_a_cycle_that_the_deadline_cut_off_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    explainer = Explainer(Draft(over_its_limit(), NOW), Settings(), budget=60.0, kinds=("raise-limit",))
+    decide = Cycles.decide
+
+    def cut(cycles: Cycles, draft: Draft) -> DecidedCycle:
+        decided = decide(cycles, draft)
+        plan = decided.situation.plan
+        stage = Stage("reclaim", "", "FEASIBLE", gap=1.0, kind=CUT)
+        late = replace(plan, stages=(*plan.stages, stage))
+        return replace(decided, situation=Situation(decided.snapshot, cycles.settings, late))
+
+    monkeypatch.setattr(Cycles, "decide", cut)
+    (told,) = explainer.explain(X)["noFix"]
+    assert told["because"] == "not tried: the deadline cut a cycle off"
 
 
 FIRM: Object = {"preemptibility": "non-preemptible"}

@@ -261,16 +261,16 @@ def test_a_group_that_no_rule_blocks_needs_no_proof() -> None:
 
 
 def test_the_page_is_told_what_was_not_tried() -> None:
-    late = [{"kind": "combined", "because": "not tried: the time for fixes was over"}]
+    late = [{"kind": "combined", "because": "not tried: the work that the budget allows is done"}]
     assert remedies({"fixes": [], "noFix": []}) == {"fixes": [], "note": "none was tried"}
-    said = "none was tried; not tried for lack of time: two kinds together"
+    said = "none was tried; not tried within the budget: two kinds together"
     assert remedies({"fixes": [], "noFix": late}) == {"fixes": [], "note": said}
 
 
 def test_kinds_that_were_not_tried_are_told_as_kinds_of_fixes() -> None:
-    late = [{"kind": kind, "because": "not tried: no time"} for kind in ("stop", "combined")]
+    late = [{"kind": kind, "because": "not tried: the deadline has passed"} for kind in ("stop", "combined")]
     entry: dict[str, Any] = {"fixes": [], "noFix": late}
-    said = "not tried for lack of time: stop, two kinds together; a larger --budget tries more"
+    said = "not tried within the budget: stop, two kinds together; a larger --budget tries more"
     assert " ".join(" ".join(_fixes(entry)).split()) == f"Fixes none was tried {said}"
 
 

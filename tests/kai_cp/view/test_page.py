@@ -318,11 +318,11 @@ def test_a_large_cluster_draws_what_is_in_sight(
 
 
 def test_the_page_lists_fixes(browser: Chrome, tmp_path: Path) -> None:
-    told = {"fixes": ["stop ns/r -> starts now", EVIL], "note": "not tried for lack of time: move"}
+    told = {"fixes": ["stop ns/r -> starts now", EVIL], "note": "not tried within the budget: move"}
     made = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": told})
     shown = opened(browser, tmp_path, made, "pending")
     assert "stop ns/r -> starts now" in shown
-    assert "not tried for lack of time: move" in shown
+    assert "not tried within the budget: move" in shown
     assert EVIL in shown
     assert browser.find_elements(By.CSS_SELECTOR, "main img, main script") == []
     made = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": {"fixes": [], "note": "none was tried"}})
