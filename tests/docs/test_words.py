@@ -89,10 +89,11 @@ def test_tests_and_benchmarks_do_too() -> None:
     assert found == []
 
 
-def test_the_chart_does_too() -> None:
+def test_the_chart_and_the_web_page_do_too() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in (ROOT / "deploy" / "chart").rglob("*")
+        for top in ("deploy/chart", "kai_cp/view/assets")
+        for path in (ROOT / top).rglob("*")
         if path.is_file()
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
         if SOURCE.search(line)

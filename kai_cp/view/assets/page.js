@@ -182,7 +182,7 @@ function pending() {
   const top = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 5);
   return [
     h("div", { class: "tiles" }, tile(String(world.pending.length), world.decided ? `${verb(world.pending.length, "stay")} pending` : verb(world.pending.length, "wait")), top.map(([reason, count]) => tile(String(count), reason))),
-    table(columns, rows, { empty: "Nobody waits.", label: "Pending pod groups in fair order" }),
+    table(columns, rows, { empty: "No pod group waits.", label: "Pending pod groups in fair order" }),
   ];
 }
 
@@ -244,7 +244,7 @@ function cluster() {
       marked ? h("button", { type: "button", onclick: () => go({ group: "" }) }, focus < 0 ? `${marked} is not here ✕` : `Highlighted: ${marked} ✕`) : null),
     h("ul", { class: "legend" }, [...paint].slice(0, PALETTE.length).map(([queue, colour]) => swatch(colour, queue)),
       paint.size > PALETTE.length ? swatch(GREY, "other queues") : null, count((cell) => [].concat(cell)[0] === OTHER) ? swatch(GREY, "another scheduler's") : null,
-      swatch("var(--free)", "free"), swatch("var(--closed)", "takes no pods"), count(Array.isArray) ? h("li", {}, "with a corner cut off: shared") : null),
+      swatch("var(--free)", "free"), swatch("var(--closed)", "takes no pods"), count(Array.isArray) ? h("li", {}, "with a corner cut off: shared") : null, labelled() ? shared(ending()) : null),
     blocks.size ? map : h("p", { class: "empty" }, world.nodes.length ? "No node matches the search." : "There are no nodes."),
     hover,
     h("h2", {}, "Nodes"),
@@ -258,6 +258,14 @@ function swatch(colour, name) {
   return h("li", {}, mark, name);
 }
 const labelled = () => world.nodes.length <= 80;
+
+/* The domain that all names of nodes end in, such as .compute.internal: pictures say it once. */
+function ending() {
+  const ends = new Set(world.nodes.map(({ name }) => name.includes(".") ? name.slice(name.indexOf(".")) : ""));
+  return ends.size === 1 ? [...ends][0] : "";
+}
+const bare = (name, end) => end && name.endsWith(end) ? name.slice(0, -end.length) : name;
+const shared = (end) => end ? h("li", {}, `nodes end in ${end}`) : null;
 
 function nodeTable(cellsOf, by) {
   const columns = ["Node", "Place", "GPUs", "Free", "Pod groups", "State"].map((title, i) => ({ title, class: i === 0 ? "name" : [2, 3].includes(i) ? "number" : [1].includes(i) ? "wide" : "" }));
@@ -322,7 +330,7 @@ function within(pen, name, pixels) {
 
 function paintBlock(canvas, numbers, { size, gap, wide, tile, across }, { paint, cellsOf, focus, owns }) {
   const style = getComputedStyle(document.documentElement), ratio = window.devicePixelRatio || 1;
-  const columns = across(), height = Math.ceil(numbers.length / columns) * tile.height;
+  const end = ending(), columns = across(), height = Math.ceil(numbers.length / columns) * tile.height;
   canvas.style.height = `${height}px`;
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = height * ratio;
@@ -333,7 +341,7 @@ function paintBlock(canvas, numbers, { size, gap, wide, tile, across }, { paint,
   const [free, closed, text, line] = ["--free", "--closed", "--text", "--line"].map((name) => style.getPropertyValue(name).trim());
   numbers.forEach((n, i) => {
     const left = (i % columns) * tile.width + tile.label, top = Math.floor(i / columns) * tile.height;
-    if (tile.label) { pen.globalAlpha = 1; pen.fillStyle = text; pen.fillText(within(pen, world.nodes[n].name, tile.label - 6), 0, top + size / 2 + 1); }
+    if (tile.label) { pen.globalAlpha = 1; pen.fillStyle = text; pen.fillText(within(pen, bare(world.nodes[n].name, end), tile.label - 6), 0, top + size / 2 + 1); }
     cellsOf(n).forEach((cell, c) => {
       const x = left + (c % wide) * (size + gap), y = top + Math.floor(c / wide) * (size + gap);
       const first = Array.isArray(cell) ? cell[0] : cell;
@@ -392,15 +400,15 @@ function merged(bars) {
 }
 
 function spoken(bar, days) {
-  const who = bar.group < 0 ? plural(amount(bar.gpus), "GPU") : `${world.groups[bar.group].name}, ${plural(amount(bar.gpus), "GPU")}`;
+  const held = bar.group < 0 ? plural(amount(bar.gpus), "GPU") : `${world.groups[bar.group].name}, ${plural(amount(bar.gpus), "GPU")}`;
   const end = bar.end === null ? "end unknown" : `until ${minute(bar.end, days)}`;
-  return bar.part === RESERVED ? `held for ${who} from ${minute(bar.begin, days)}, ${end}` : `${who} ${bar.part === STARTS ? "starts now" : "runs"}, ${end}`;
+  return bar.part === RESERVED ? `held for ${held} from ${minute(bar.begin, days)}, ${end}` : `${held} ${bar.part === STARTS ? "starts now" : "runs"}, ${end}`;
 }
 
 function gantt(shown, paint, single, tell) {
   const ends = shown.flatMap((lane) => lane.bars.flatMap((bar) => [bar.begin, bar.end === null ? 0 : bar.end]));
   const last = 1.1 * Math.max(3600, ...ends), days = last > 86400, wide = Math.max(320, Math.min(1400, document.documentElement.clientWidth - (narrow.matches ? 24 : 60)));
-  const label = narrow.matches ? 96 : 170, tall = 24, head = 22, x = (seconds) => label + (wide - label - 8) * seconds / last;
+  const end = ending(), label = narrow.matches ? 96 : 170, tall = 24, head = 22, x = (seconds) => label + (wide - label - 8) * seconds / last;
   const step = STEPS.find((size) => last / size <= (wide - label) / (days ? 90 : 60)) || STEPS.at(-1);
   const drawing = svg("svg", { class: "gantt", width: wide, height: head + shown.length * tall + 4, role: "list", "aria-label": "Nodes over time (UTC)" });
   const first = (step - Date.parse(world.now) / 1000 % step) % step;
@@ -414,7 +422,7 @@ function gantt(shown, paint, single, tell) {
     const words = `${lane.name}: ${bars.map((bar) => spoken(bar, days)).join("; ") || "nothing runs"}`;
     const line = svg("g", { class: "lane", role: "listitem", tabindex: i ? -1 : 0, "aria-label": words },
       svg("rect", { class: "ground", x: label, y: y(lane.gpus), width: wide - label - 8, height: y(0) - y(lane.gpus) }),
-      svg("text", { x: 0, y: top + 16 }, short(lane.name, narrow.matches ? 13 : 24)),
+      svg("text", { x: 0, y: top + 16 }, short(bare(lane.name, end), narrow.matches ? 13 : 24)),
       bars.map((bar) => svg("rect", {
         class: ["runs", "starts", "reserved"][bar.part] + (bar.end === null ? " open" : ""), fill: bar.part === RESERVED ? paint.get(bar.group) : null,
         x: x(bar.begin), width: Math.max(1, x(bar.until) - x(bar.begin)), y: y(bar.low + bar.gpus), height: y(bar.low) - y(bar.low + bar.gpus) })));
@@ -458,7 +466,7 @@ function time() {
     h("div", { class: "tiles" }, tile(String(holders.length), holders.length === 1 ? "pod group holds places" : "pod groups hold places"), tile(next === null ? "–" : when(next), "first of their starts (UTC)")),
     h("div", { class: "controls" }, h("label", {}, "Lines: ", h("select", { "aria-label": "Lines of the picture", onchange: (event) => go({ over: event.target.value }) },
       options.map((option) => h("option", { value: option.key, selected: option === by }, option.name))))),
-    h("ul", { class: "legend" }, swatch("var(--closed)", "runs"), swatch("var(--soft)", "starts now"), swatch("var(--line)", "end unknown"), holders.map((group) => swatch(paint.get(group), `held for ${world.groups[group].name}`))),
+    h("ul", { class: "legend" }, swatch("var(--closed)", "runs"), swatch("var(--soft)", "starts now"), swatch("var(--line)", "end unknown"), holders.map((group) => swatch(paint.get(group), `held for ${world.groups[group].name}`)), single ? shared(ending()) : null),
     fitting.length ? h("div", { class: "scroll pad" }, gantt(fitting.slice(0, most), paint, single, tell)) : h("p", { class: "empty" }, "No line matches the search."),
     fitting.length > most ? h("p", {}, h("button", { type: "button", onclick: () => go({ rows: String(most + 4 * LANES) }) }, `Show more of ${plural(fitting.length, "line")}`)) : null,
     tell,
@@ -472,8 +480,9 @@ function time() {
 function cycles() {
   const starts = world.starts.map((entry) => {
     const group = world.groups[entry.group];
-    return row(`${group.name} ${group.queue} ${entry.action} ${entry.kind} ${entry.nodes.join(" ")}`, [group.name, group.queue, entry.pods, entry.kind, entry.action, entry.nodes.length],
-      [groupLink(entry.group), group.queue, amount(entry.pods), entry.kind, entry.action, [entry.nodes.slice(0, 4).join(", "), entry.nodes.length > 4 ? ` and ${entry.nodes.length - 4} more` : ""]]);
+    const when = entry.kind === "Bind" ? "now" : "when free";
+    return row(`${group.name} ${group.queue} ${entry.action} ${when} ${entry.nodes.join(" ")}`, [group.name, group.queue, entry.pods, when, entry.action, entry.nodes.length],
+      [groupLink(entry.group), group.queue, amount(entry.pods), when, entry.action, [entry.nodes.slice(0, 4).join(", "), entry.nodes.length > 4 ? ` and ${entry.nodes.length - 4} more` : ""]]);
   });
   const stages = world.stages.map((stage) => row(stage.name, [stage.name, stage.status, stage.objective, stage.bound, stage.gap],
     [stage.name, h("span", { class: `badge ${stage.status === "OPTIMAL" ? "good" : "warn"}` }, stage.status), amount(stage.objective), amount(stage.bound), `${(100 * stage.gap).toFixed(1)} %`]));
@@ -486,13 +495,13 @@ function cycles() {
   });
   return [
     h("h2", {}, "What starts"),
-    table(named(["Pod group", "Queue", "Pods", "Kind", "Action", "Nodes"], [2], [1, 4]), starts, { empty: world.decided ? "Nothing starts." : "Nothing was decided yet.", label: "What starts" }),
+    table(named(["Pod group", "Queue", "Pods", "When", "By", "Nodes"], [2], [1, 4]), starts, { empty: world.decided ? "Nothing starts." : "Nothing was decided yet.", label: "What starts" }),
     h("h2", {}, "Stages of the last decision"),
-    table(named(["Stage", "Status", "Value", "Bound", "Gap"], [2, 3, 4]), stages, { empty: "There are none.", label: "Stages" }),
+    table(named(["Stage", "Status", "Objective", "Bound", "Gap"], [2, 3, 4]), stages, { empty: "There are none.", label: "Stages" }),
     history.length ? h("h2", {}, "Last cycles") : null,
     history.length ? table(named(["Cycle", "Started", "Time", "Bound", "Nominated", "Evicted", "Largest gap"], [2, 3, 4, 5, 6], [1]), history, { empty: "", label: "Cycles" }) : null,
     world.skipped.length ? h("h2", {}, "Skipped objects") : null,
-    world.skipped.length ? table(named(["Object", "Why"], []), world.skipped.map((entry) => row(`${entry.item} ${entry.reason}`, [entry.item, entry.reason], [entry.item, entry.reason])), { empty: "", label: "Skipped objects" }) : null,
+    world.skipped.length ? table(named(["Object", "Reason"], []), world.skipped.map((entry) => row(`${entry.item} ${entry.reason}`, [entry.item, entry.reason], [entry.item, entry.reason])), { empty: "", label: "Skipped objects" }) : null,
   ];
 }
 
@@ -500,7 +509,7 @@ function cycles() {
 
 function evictions() {
   const lost = world.evictions.filter((entry) => !entry.to);
-  const columns = ["Pod", "Pod group", "Queue", "GPUs", "From", "To", "Action", "For"].map((title, i) => ({ title, class: i === 0 ? "name" : i === 3 ? "number" : [1, 2, 6].includes(i) ? "wide" : "" }));
+  const columns = ["Pod", "Pod group", "Queue", "GPUs", "From", "And then", "By", "For"].map((title, i) => ({ title, class: i === 0 ? "name" : i === 3 ? "number" : [1, 2, 6].includes(i) ? "wide" : "" }));
   const rows = world.evictions.map((entry) => {
     const group = entry.group < 0 ? { name: "", queue: "" } : world.groups[entry.group];
     const names = entry.for.map((number) => world.groups[number].name);

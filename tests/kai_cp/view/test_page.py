@@ -128,7 +128,7 @@ def complaints(browser: Chrome) -> list[Any]:
         ("pending", ["2 ns/w", "OverLimit", "no room", "proved"]),
         ("cluster", ["r0", "r1", "ns/t", "2 of 8 free", "GPUs"]),
         ("time", ["Nothing is planned ahead"]),
-        ("cycles", ["ns/t", "Nominate", "reclaim: lost work", "OPTIMAL"]),
+        ("cycles", ["ns/t", "when free", "reclaim: lost work", "OPTIMAL"]),
         ("evictions", ["v-0", "back to pending", "ns/t", "GPUs lost"]),
     ],
 )
@@ -185,6 +185,19 @@ def test_nodes_over_time_are_drawn_to_scale(browser: Chrome, tmp_path: Path) -> 
     assert whole["width"] == pytest.approx(4 * runs["width"], rel=0.05)
     assert lanes[2].find_elements(By.CSS_SELECTOR, ".runs.open") != []
     assert len(browser.find_elements(By.CSS_SELECTOR, ".gantt .grid")) > 2
+
+
+def test_pictures_say_the_common_end_of_node_names_once(browser: Chrome, tmp_path: Path) -> None:
+    """Cut in the middle, names such as ip-10-0-101-7.eu-central-1.compute.internal were all the same."""
+    made = ahead()
+    for entry in made["nodes"]:
+        entry["name"] += ".eu-central-1.compute.internal"
+    assert "nodes end in .eu-central-1.compute.internal" in opened(browser, tmp_path, made, "time")
+    lane = browser.find_element(By.CSS_SELECTOR, ".gantt .lane")
+    assert "n2" in [label.text for label in lane.find_elements(By.TAG_NAME, "text")]
+    assert str(lane.get_attribute("aria-label")).startswith("n2.eu-central-1.compute.internal: ")
+    assert "nodes end in .eu-central-1.compute.internal" in opened(browser, tmp_path, made, "cluster")
+    assert "nodes end in" not in opened(browser, tmp_path, ahead(), "cluster")
 
 
 def test_racks_over_time_and_what_a_search_leaves(browser: Chrome, tmp_path: Path) -> None:
