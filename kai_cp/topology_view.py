@@ -7,6 +7,7 @@ from typing import Literal
 import orjson
 
 from kai_cp.cli.output import as_yaml
+from kai_cp.report.section import WHOLE, Shortening
 from kai_cp_models.queries.cluster import hardware
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_topology.draw import picture
@@ -24,7 +25,8 @@ def topology_report(snapshot: Snapshot, fmt: Format, columns: int | None = None)
     report = fabric(snapshot)
     match fmt:
         case "table":
-            return to_text(report, columns)
+            common = WHOLE if columns is None else Shortening.of((), tuple(report.nodes))
+            return to_text(report, columns, common.suffix)
         case "json":
             return orjson.dumps(to_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
         case "yaml":

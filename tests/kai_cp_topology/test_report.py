@@ -24,11 +24,11 @@ def test_text() -> None:
         to_text(report)
         == """\
 levels: block > rack > nvidia.com/gpu.clique
-dc                                    ████████░░     53 free of 212    53 nodes
-└─ block b0                           ████████░░     53 free of 212    53 nodes
-   ├─ rack r00 = gpu.clique fabric.0  ████████░░     17 free of 68     17 nodes, 4 of 72 GPUs missing
-   ├─ rack r01 = gpu.clique fabric.1  ████████░░     18 free of 72     18 nodes
-   └─ rack r02 = gpu.clique fabric.2  ████████░░     18 free of 72     18 nodes
+dc                                    ████████░░      53 free of 212     53 nodes
+└─ block b0                           ████████░░      53 free of 212     53 nodes
+   ├─ rack r00 = gpu.clique fabric.0  ████████░░      17 free of 68      17 nodes, 4 of 72 GPUs missing
+   ├─ rack r01 = gpu.clique fabric.1  ████████░░      18 free of 72      18 nodes
+   └─ rack r02 = gpu.clique fabric.2  ████████░░      18 free of 72      18 nodes
 outside: 1 node without all level labels (spare)
 
 largest gang that fits in  hops  1 GPU/pod      2 GPUs/pod  4 GPUs/pod
@@ -38,7 +38,7 @@ one rack                   2     18 (r01)       none        none
 one block                  4     53 (b0)        none        none
 all of dc                  4     53             none        none
 
-GB200 NVL72: 53 nodes, 212 GPUs; NVLink 1800 GB/s in domains of 72, network 100 GB/s
+GB200 NVL72: 53 nodes, 212 GPUs; NVLink 1,800 GB/s in domains of 72, network 100 GB/s
 HGX H100: 1 node, 8 GPUs; NVLink 900 GB/s in islands of 8, network 100 GB/s
 """
     )
@@ -49,10 +49,10 @@ def test_small_clusters_list_their_nodes() -> None:
     assert (
         to_text(report)
         == """\
-cluster  █████░░░░░      8 free of 16     3 nodes
-├─ a     ██████████      0 free of 8
-├─ b     ░░░░░░░░░░      8 free of 8
-└─ c                             no GPUs
+cluster  █████░░░░░       8 free of 16      3 nodes
+├─ a     ██████████       0 free of 8
+├─ b     ░░░░░░░░░░       8 free of 8
+└─ c                               no GPUs
 
 largest gang that fits in  hops  1 GPU/pod  2 GPUs/pod  4 GPUs/pod  8 GPUs/pod
 one node                   0     8          4           2           1
@@ -68,13 +68,13 @@ def test_a_level_of_hostnames_is_shown_as_nodes() -> None:
     nodes = [node(f"n{i}", 4, i, rack=f"r{i // 2}", **{"kubernetes.io/hostname": f"h{i}"}) for i in range(4)]
     assert to_text(Report.of(nodes, {"dc": labels})).startswith("""\
 levels: rack > kubernetes.io/hostname
-dc          ███████░░░      6 free of 16     4 nodes
-├─ rack r0  █████████░      1 free of 8      2 nodes
-│  ├─ n0    ██████████      0 free of 4
-│  └─ n1    ████████░░      1 free of 4
-└─ rack r1  ████░░░░░░      5 free of 8      2 nodes
-   ├─ n2    █████░░░░░      2 free of 4
-   └─ n3    ███░░░░░░░      3 free of 4
+dc          ███████░░░       6 free of 16      4 nodes
+├─ rack r0  █████████░       1 free of 8       2 nodes
+│  ├─ n0    ██████████       0 free of 4
+│  └─ n1    ████████░░       1 free of 4
+└─ rack r1  ████░░░░░░       5 free of 8       2 nodes
+   ├─ n2    █████░░░░░       2 free of 4
+   └─ n3    ███░░░░░░░       3 free of 4
 
 largest gang that fits in  hops  1 GPU/pod  2 GPUs/pod  4 GPUs/pod
 one node                   0     3          1           none
@@ -85,8 +85,8 @@ all of dc                  4     6          2           none
 
 def test_a_bar_is_empty_or_full_only_when_the_domain_is() -> None:
     text = to_text(Report.of([node("a", 100, 99), node("b", 100, 1)], {}))
-    assert "a     █░░░░░░░░░     99 free of 100" in text
-    assert "b     █████████░      1 free of 100" in text
+    assert "a     █░░░░░░░░░      99 free of 100" in text
+    assert "b     █████████░       1 free of 100" in text
 
 
 def test_json_carries_every_domain() -> None:
@@ -138,6 +138,21 @@ def test_the_tree_fits_a_terminal_and_is_whole_in_a_pipe() -> None:
     assert len({line.index("█") for line in lines if "█" in line}) == 1, "the bars are aligned"
     assert any("├─ ip-10" in line and "…" in line and "-h100-0  █" in line for line in lines)
     assert all(name in to_text(report) for name in names)
+
+
+def test_the_common_end_of_node_names_is_said_once() -> None:
+    ending = ".eu-central-1.compute.internal"
+    report = Report.of([node(f"n{i}{ending}", 8, 4) for i in range(2)], {})
+    said = to_text(report, 80, ending).splitlines()
+    assert said[0] == f"nodes end in {ending}"
+    assert [line.split()[1] for line in said if "─" in line] == ["n0", "n1"]
+    assert to_text(report, 80).count(ending) == 2
+
+
+def test_large_numbers_are_readable_and_fit_a_terminal() -> None:
+    text = to_text(Report.of([node(f"n{i:05d}", 8) for i in range(1250)], {}), 80)
+    assert "10,000 free of 10,000  1,250 nodes" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_places_with_long_names_stand_below_their_rows() -> None:

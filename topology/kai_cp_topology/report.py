@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -107,16 +108,20 @@ def to_json(report: Report) -> dict[str, Any]:
     }
 
 
-def to_text(report: Report, columns: int | None = None) -> str:
-    """The report for a terminal of so many columns, on which long names are cut; None: nothing is cut."""
+def to_text(report: Report, columns: int | None = None, ending: str = "") -> str:
+    """The report for a terminal of so many columns, on which long names are cut; None: nothing is cut.
+
+    ``ending``: what all names of nodes end in; it is said once.
+    """
     lines: list[str] = []
     for tree in report.trees:
-        lines += [*_tree_lines(report, tree, columns), "", *_capacity_lines(report, tree), ""]
-    lines += _system_lines(report)
+        lines += [*_tree_lines(report, tree, columns, ending), "", *_capacity_lines(report, tree), ""]
+    for line in _system_lines(report):
+        lines += [line] if columns is None else textwrap.wrap(line, columns, subsequent_indent="  ")
     return "\n".join(lines) + "\n"
 
 
-def _tree_lines(report: Report, tree: Tree, columns: int | None) -> list[str]:
+def _tree_lines(report: Report, tree: Tree, columns: int | None, ending: str) -> list[str]:
     levels = " > ".join(level.label for level in tree.levels)
     rows: list[tuple[str, str]] = [(tree.name, _numbers(report, tree.root))]
     children = tree.children()
@@ -139,7 +144,7 @@ def _tree_lines(report: Report, tree: Tree, columns: int | None) -> list[str]:
         for name in domain.nodes if listed else ():
             if name not in named:
                 node = report.nodes[name]
-                items.append((name, _amount(node.gpus, node.free_gpus), None))
+                items.append((name.removesuffix(ending), _amount(node.gpus, node.free_gpus), None))
         for i, (label, numbers, inside) in enumerate(items, 1):
             branch, deeper = ("└─ ", "   ") if i == len(items) else ("├─ ", "│  ")
             rows.append((f"{indent}{branch}{label}", numbers))
@@ -149,6 +154,7 @@ def _tree_lines(report: Report, tree: Tree, columns: int | None) -> list[str]:
     walk(tree.root, "")
     width = max(len(label) for label, _ in rows)
     lines = [f"levels: {levels}"] if levels else []
+    lines += [f"nodes end in {ending}"] if ending and listed else []
     if columns is not None:
         width = min(width, max(_SHORTEST, columns - 2 - max(len(numbers.rstrip()) for _, numbers in rows)))
     lines += [f"{_cut(label, width):<{width}}  {numbers}".rstrip() for label, numbers in rows]
@@ -237,9 +243,9 @@ def _system_lines(report: Report) -> list[str]:
     lines = []
     for system, count, gpus in report.systems:
         if system.nvlink:
-            joined = f"NVLink {system.nvlink} GB/s in islands of {system.island}"
+            joined = f"NVLink {system.nvlink:,} GB/s in islands of {system.island}"
             if system.spans_nodes:
-                joined = f"NVLink {system.nvlink} GB/s in domains of {system.domain}"
+                joined = f"NVLink {system.nvlink:,} GB/s in domains of {system.domain}"
         else:
             joined = f"no NVLink known, PCIe {system.pcie} GB/s"
         lines.append(
@@ -261,12 +267,12 @@ def _numbers(report: Report, domain: Domain) -> str:
 def _amount(gpus: int, free: int) -> str:
     """GPUs in use as a bar, then numbers."""
     if not gpus:
-        return f"{'':<{_BAR}}  {'no GPUs':>19}"
+        return f"{'':<{_BAR}}  {'no GPUs':>21}"
     # Rounded up, so that only an unused domain has an empty bar; rounded down from full while any GPU is
     # free.
     used = gpus - free
     full = _BAR if not free else min(_BAR - 1, -(-used * _BAR // gpus))
-    return f"{'█' * full}{'░' * (_BAR - full)}  {free:>5} free of {gpus:<5}"
+    return f"{'█' * full}{'░' * (_BAR - full)}  {free:>6,} free of {gpus:<6,}"
 
 
 def _level_name(domain: Domain) -> str:
@@ -278,8 +284,8 @@ def _hops(best: Sequence[Capacity]) -> str:
 
 
 def _pods(count: int, where: str = "") -> str:
-    return (f"{count} ({where})" if where else str(count)) if count else "none"
+    return (f"{count:,} ({where})" if where else f"{count:,}") if count else "none"
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
