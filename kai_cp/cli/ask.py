@@ -134,7 +134,7 @@ def _result(question: SnapshotQuestion, facts: SnapshotDetails, everything: bool
     return of_rows(
         document,
         rows,
-        tuple(rows[0]) if rows else (),
+        tuple(dict.fromkeys((*question.columns, *(key for row in rows for key in row)))),
         question.label,
         lambda wide: _show(question, document, facts, everything=everything, wide=wide),
     )

@@ -123,7 +123,7 @@ def writable_or_exit(option: str, path: Path | None) -> None:
 
 def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
     """The content of ``--usage``: shares from 0 to 1 by queue and resource; None without a path."""
-    found = mapping_or_exit(path, "--usage")
+    found = mapping_or_exit(path, "--usage", "queue names with their usage")
     for queue, shares in (found or {}).items():
         if not isinstance(shares, dict):
             fail(f"--usage: {path}: {queue}: expected shares by resource, such as {{gpu: 0.3}}", WRONG_USAGE)
@@ -136,8 +136,8 @@ def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
     return found
 
 
-def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
-    """The mapping in a YAML or JSON file; None without a path."""
+def mapping_or_exit(path: Path | None, option: str, content: str) -> Mapping[str, Any] | None:
+    """The mapping in a YAML or JSON file, which should have this content; None without a path."""
     import yaml
 
     from kai_cp import files, yaml_text
@@ -149,7 +149,7 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     except (OSError, yaml.YAMLError) as error:
         fail(f"{option}: {path}: {yaml_text.why(error)}", WRONG_USAGE)
     if not isinstance(document, dict):
-        fail(f"{option}: {path}: expected queue names with their usage", WRONG_USAGE)
+        fail(f"{option}: {path}: expected {content}", WRONG_USAGE)
     return document
 
 

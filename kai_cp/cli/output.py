@@ -62,7 +62,7 @@ def of_rows(
     return CommandResult(
         [document],
         names=lambda: (label.format(**row) for row in rows),
-        table=lambda: (columns, ([row[column] for column in columns] for row in rows)),
+        table=lambda: (columns, ([row.get(column) for column in columns] for row in rows)),
         show=show,
     )
 
@@ -109,7 +109,7 @@ def as_yaml(documents: Sequence[Document]) -> str:
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A table with one header, as spreadsheets read it; a list is one cell."""
+    """A table with one header, as spreadsheets read it; a list is one cell, and so is a mapping, as JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -118,4 +118,8 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _flat(value: Any) -> Any:
+    import orjson
+
+    if isinstance(value, dict):
+        return orjson.dumps(value).decode()
     return " ".join(map(str, value)) if isinstance(value, list) else value

@@ -95,7 +95,7 @@ def _fixes_or_exit(path: Path | None) -> dict[str, Object]:
     if path is None:
         return {}
     try:
-        document = mapping_or_exit(path, "--explained") or {}
+        document = mapping_or_exit(path, "--explained", "explanation/1") or {}
         return {entry["podGroup"]: remedies(entry) for entry in document["explanations"]}
     except (KeyError, TypeError):
         fail(f"--explained: {path}: no explanation/1; `kai-cp explain --all -o json` writes it", WRONG_USAGE)

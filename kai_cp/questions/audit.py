@@ -5,7 +5,7 @@ possible transfers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from typing import Any
+from typing import Any, Final
 
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
@@ -125,4 +125,5 @@ def sections(document: Document) -> list[Section]:
     ]
 
 
-AUDIT = SnapshotQuestion("pairs", "queue/{owed}", ask, headline, sections)
+_COLUMNS: Final = ("owed", "podGroup", "gpus", "borrows", "aboveFairShare", "enough", "reason")
+AUDIT = SnapshotQuestion("pairs", "queue/{owed}", _COLUMNS, ask, headline, sections)

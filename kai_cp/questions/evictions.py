@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
@@ -79,4 +79,8 @@ def _then(entry: Document) -> str:
     return IN_PLACE if entry["movesTo"] == entry["node"] else f"moves to {entry['movesTo']}"
 
 
-EVICTIONS = SnapshotQuestion("evictions", "pod/{pod}", ask, headline, sections)
+_COLUMNS: Final = (
+    *("pod", "podGroup", "queue", "gpus", "node"),
+    *("movesTo", "for", "action", "message"),
+)
+EVICTIONS = SnapshotQuestion("evictions", "pod/{pod}", _COLUMNS, ask, headline, sections)

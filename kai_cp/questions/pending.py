@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -79,4 +79,8 @@ def sections(document: Document) -> list[Section]:
     ]
 
 
-PENDING = SnapshotQuestion("pending", "podgroup/{podGroup}", ask, headline, sections)
+_COLUMNS: Final = (
+    *("position", "podGroup", "queue", "priority", "gpus"),
+    *("ageSeconds", "reason", "proof", "message"),
+)
+PENDING = SnapshotQuestion("pending", "podgroup/{podGroup}", _COLUMNS, ask, headline, sections)

@@ -25,11 +25,13 @@ class SnapshotDetails:
 class SnapshotQuestion:
     """A question about a snapshot.
 
-    ``rows``: key of the list in its document; ``label``: the name of a row under ``-o name``.
+    ``rows``: key of the list in its document; ``label``: the name of a row under ``-o name``; ``columns``:
+    the keys that every row has, for the header of ``-o csv`` where there is no row.
     """
 
     rows: str
     label: str
+    columns: Sequence[str]
     ask: Callable[[SnapshotDetails], dict[str, Any]]
     headline: Callable[[Document], str]
     sections: Callable[[Document], Sequence[Section]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -84,4 +84,8 @@ def sections(document: Document) -> list[Section]:
     return [tree, by_kind([{**queue, "name": queue["queue"]} for queue in document["queues"]])]
 
 
-QUEUES = SnapshotQuestion("queues", "queue/{queue}", ask, headline, sections)
+_COLUMNS: Final = (
+    *("queue", "parent", "depth", "quota", "fairShare"),
+    *("limit", "used", "borrowed", "waitingPodGroups", "owedPodGroups"),
+)
+QUEUES = SnapshotQuestion("queues", "queue/{queue}", _COLUMNS, ask, headline, sections)

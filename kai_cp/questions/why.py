@@ -23,7 +23,9 @@ _KEYS: Final = (
 
 def why(name: str) -> SnapshotQuestion:
     """The question about one queue, which the snapshot must have."""
-    return SnapshotQuestion("queues", "queue/{queue}", partial(_ask, name), _headline, _sections)
+    return SnapshotQuestion(
+        "queues", "queue/{queue}", (*_KEYS, "because"), partial(_ask, name), _headline, _sections
+    )
 
 
 def _ask(name: str, facts: SnapshotDetails) -> dict[str, Any]:

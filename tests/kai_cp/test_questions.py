@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -182,6 +184,36 @@ def test_evictions_are_reported_by_pod(path: Path) -> None:
     assert len(rows) == 4
 
 
+@pytest.mark.parametrize("command", ["pending", "queues", "evictions", "audit"])
+def test_a_csv_without_rows_has_the_same_header(path: Path, tmp_path: Path, command: str) -> None:
+    empty = json.loads(path.read_text("utf-8"))
+    for kind in ("pods", "podGroups", "queues"):
+        empty["rawObjects"][kind] = []
+    nothing = tmp_path / "nothing.json"
+    nothing.write_text(json.dumps(empty), "utf-8")
+    filled = DEMO if command == "evictions" else path
+    found = [
+        list(csv.reader(io.StringIO(run(command, one, "-o", "csv").stdout))) for one in (filled, nothing)
+    ]
+    assert len(found[0]) > 1
+    assert found[1] == found[0][:1]
+
+
+def test_a_csv_has_what_only_some_rows_have(path: Path, tmp_path: Path) -> None:
+    """A queue with limits for kinds of GPUs stood before one without: KeyError."""
+    kinds = {"kai-cp/gpu-kinds": json.dumps({"NVIDIA-H100-80GB-HBM3": {"limit": 8}})}
+    raw = json.loads(path.read_text("utf-8"))
+    raw["rawObjects"]["queues"][0]["metadata"]["annotations"] = kinds
+    made, settings = tmp_path / "kinds.json", tmp_path / "settings.yaml"
+    made.write_text(json.dumps(raw), "utf-8")
+    settings.write_text("rules: {gpu_kinds: true}", "utf-8")
+    done = run("queues", made, "--config", settings, "-o", "csv")
+    assert done.returncode == 0, done.stderr
+    cells = [row["gpuKinds"] for row in csv.DictReader(io.StringIO(done.stdout))]
+    assert json.loads(cells[0])["NVIDIA-H100-80GB-HBM3"]["limit"] == 8
+    assert set(cells[1:]) == {""}
+
+
 def test_a_queue_says_why_its_peers_have_more(path: Path) -> None:
     """rich holds eight GPUs of a quota of two; poor is due four, which is what it asks for."""
     document = asked("queues", path, "--why", "rich")
@@ -239,6 +271,16 @@ def test_bad_input_is_one_sentence(command: str, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "nowhere.zip" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"kind": "Pod"}'])
+def test_a_file_that_explains_nothing_is_named(tmp_path: Path, content: str) -> None:
+    made = tmp_path / "explanation.json"
+    made.write_text(content, "utf-8")
+    done = run("view", DEMO, "--explained", made, "--output", tmp_path / "page.html")
+    assert done.returncode == 2
+    assert str(made) in done.stderr
+    assert "explanation/1" in done.stderr
 
 
 def answer_file(tmp_path: Path, name: str, document: Object) -> Path:
