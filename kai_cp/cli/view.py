@@ -58,7 +58,8 @@ def view(
 ) -> None:
     """Write a page with queues, pending pod groups, GPUs now and over time, and the decisions.
 
-    The page is one file: it can be sent, kept and opened without a network.
+    The page is one file: it can be sent, kept and opened without a network. If the decisions break a rule, it
+    says so.
 
     Exit status: 0 written, 1 an input is bad, 2 wrong usage, 130 ended by Ctrl-C.
 
@@ -76,7 +77,10 @@ def view(
     from kai_cp.view.data import view as document
     from kai_cp.view.page import page
 
-    text = page(document(world.name, world.snapshot, world.plan, fixes=fixes, settings=world.settings))
+    content = document(
+        world.name, world.snapshot, world.plan, fixes=fixes, settings=world.settings, broken=world.broken
+    )
+    text = page(content)
     target = output or Path(f"{world.name}.html")
     if str(target) == "-":
         sys.stdout.write(text)

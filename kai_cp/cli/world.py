@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 PART: Final = "this is a part of an answer (--queue, --namespace or --group)"
 """The error of decisions that a selection has narrowed."""
 
+MOST_NAMED: Final = 20
+"""The most broken rules that are named one by one."""
+
 DecisionsArgument = Annotated[
     Path | None,
     typer.Argument(
@@ -54,6 +57,8 @@ class DecidedSnapshot:
     settings: Settings
     tells_what_waits: bool
     """Whether the plan names the pod groups that stay pending; decisions of KAI do not."""
+    broken: tuple[str, ...] = ()
+    """Rules that given decisions break, one sentence each; of many the first, and how many more."""
 
     def facts(self) -> SnapshotDetails:
         """The input of the questions. The fair order is computed once."""
@@ -96,6 +101,7 @@ def world_or_exit(
 ) -> DecidedSnapshot:
     """The snapshot and decisions that the arguments name; bad ones end the program."""
     from kai_cp.decisions import with_groups
+    from kai_cp.files import within
 
     if snapshot == "-" and decisions == Path("-"):
         fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
@@ -104,15 +110,35 @@ def world_or_exit(
     shares = usage_or_exit(usage)
     snapshot = file_or_exit(snapshot, settings)
     document: Mapping[str, Any] = {}
-    plan = None
+    plan, given = None, None
     if not undecided:
-        document, plan = _plan(snapshot, decisions, settings, instant, shares)
+        document, plan, given = _plan(snapshot, decisions, settings, instant, shares)
     read_at = instant if instant is not None else instant_or_exit(document.get("now"))
     found, name, digest = snapshot_or_exit(snapshot, read_at, settings, shares)
     told_if_of_another(decisions, document, name, digest)
+    broken: tuple[str, ...] = ()
     if plan is not None:
         plan = with_groups(plan, {pod.key: pod.group for pod in found.pods})
-    return DecidedSnapshot(name, digest, found, plan, settings, undecided or "unscheduled" in document)
+        if given is not None and document.get("selected"):
+            complain(f"{given}: {PART}; whether the answer breaks a rule is not known")
+        elif given is not None:
+            with within(settings.limits.read_seconds, name):
+                broken = _broken(given, found, plan, settings)
+    tells = undecided or "unscheduled" in document
+    return DecidedSnapshot(name, digest, found, plan, settings, tells, broken)
+
+
+def _broken(label: str, snapshot: Snapshot, plan: Plan, settings: Settings) -> tuple[str, ...]:
+    """The rules that a plan breaks, of which the user is warned."""
+    from kai_cp_models.queries.cluster import faults
+    from kai_cp_models.shown import plural
+
+    found = list(dict.fromkeys(map(str, faults(snapshot, plan, settings))))
+    if not found:
+        return ()
+    complain(f"{label}: the decisions break {plural(len(found), 'rule')}, see `kai-cp check`: {found[0]}")
+    more = len(found) - MOST_NAMED
+    return (*found[:MOST_NAMED], *((f"and {more} more",) if more > 0 else ()))
 
 
 def told_if_of_another(
@@ -152,10 +178,11 @@ def _plan(
     settings: Settings,
     instant: float | None,
     usage: Mapping[str, Any] | None,
-) -> tuple[Mapping[str, Any], Plan]:
-    """The document of the arguments and the plan in it."""
+) -> tuple[Mapping[str, Any], Plan, str | None]:
+    """The document of the arguments, the plan in it, and its name; no name if it was decided now."""
     from kai_cp.decisions import BadDecisions, recorded
     from kai_cp.files import within
+    from kai_cp.reader.container import label_of
 
     given: Path | bytes = decisions or Path(snapshot)
     try:
@@ -167,7 +194,7 @@ def _plan(
     except BadDecisions:
         given = _decided(snapshot, settings, instant, usage)  # a snapshot without decisions
     with within(settings.limits.read_seconds, decisions or snapshot):
-        return decisions_or_exit(given)
+        return *decisions_or_exit(given), None if isinstance(given, bytes) else label_of(given)
 
 
 def _decided(

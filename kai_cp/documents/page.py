@@ -202,6 +202,9 @@ class View(TypedDict):
     decided: Annotated[
         bool, Field(description="Whether there is a plan; false: the snapshot alone is shown.")
     ]
+    broken: Annotated[
+        list[str], Field(description="Rules that the given decisions break, a sentence each; empty: none.")
+    ]
     groups: Annotated[
         list[GroupEntry], Field(description="All pod groups; others name them by their place here.")
     ]

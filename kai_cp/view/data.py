@@ -41,6 +41,7 @@ def view(
     fixes: Mapping[str, Object] | None = None,
     asks: bool = False,
     settings: Settings | None = None,
+    broken: Sequence[str] = (),
 ) -> Object:
     """The document of a snapshot; without ``plan`` nothing was decided yet.
 
@@ -52,6 +53,7 @@ def view(
         fixes: ``remedies`` by pod group; groups that were not asked about are absent.
         asks: Whether the page may ask its host for fixes.
         settings: With which it was decided; without them nothing is shown over time.
+        broken: Rules that the plan breaks, in words.
     """
     report = fabric(snapshot)
     line = waiting_line(snapshot)
@@ -65,6 +67,7 @@ def view(
         "asks": asks,
         "now": rfc3339(snapshot.now),
         "decided": plan is not None,
+        "broken": list(broken),
         "groups": [_group(snapshot, key) for key in groups],
         "queues": _queues(snapshot, plan, line),
         "pending": _pending(snapshot, plan, line, number, fixes or {}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,29 @@ def test_decisions_for_another_snapshot_are_told(path: Path, tmp_path: Path) -> 
     answer.write_text(run("solve", DEMO, "-o", "json").stdout)
     assert "the decisions are for another snapshot" in run("pending", path, answer, "--now", NOW).stderr
     assert run("pending", DEMO, answer).stderr == ""
+
+
+@pytest.mark.parametrize("command", ["pending", "queues", "evictions", "audit", "plan", "view"])
+def test_given_decisions_that_break_a_rule_are_told(tmp_path: Path, command: str) -> None:
+    made = json.loads(run("solve", DEMO, "-o", "json").stdout)
+    moved = [one | ({"node": "gpu-0"} if one["kind"] == "Bind" else {}) for one in made["decisions"]]
+    answer, page = tmp_path / "answer.json", tmp_path / "page.html"
+    rest = ("--output", page) if command == "view" else ()
+    for document, broken in ((made, False), ({**made, "decisions": moved}, True)):
+        answer.write_text(json.dumps(document))
+        done = run(command, DEMO, answer, *rest)
+        assert (done.returncode, "the decisions break" in done.stderr) == (0, broken)
+        if command == "view":
+            (text,) = re.findall(
+                r'<script type="application/json" id="data">(.*?)</script>', page.read_text()
+            )
+            assert bool(json.loads(text)["broken"]) is broken
+
+
+def test_a_part_of_an_answer_is_drawn_unchecked_and_says_so(tmp_path: Path) -> None:
+    answer = tmp_path / "answer.json"
+    answer.write_text(run("solve", DEMO, "--queue", "vision", "-o", "json").stdout)
+    assert "whether the answer breaks a rule is not known" in run("pending", DEMO, answer).stderr
 
 
 P, FREE = GroupKey("ns", "p"), Shares(-1, -1, -1)

@@ -547,6 +547,8 @@ function frame() {
   const waiting = `${plural(waits, "pod group")} ${verb(waits, world.decided ? "stay" : "wait")}`;
   const said = world.decided ? `${plural(starts, "pod")} ${verb(starts, "start")}, ${plural(gone, "pod")} evicted, ${waiting} pending` : `${waiting}; nothing was decided`;
   $("subtitle").textContent = `${said}. As of ${world.now}${world.mode ? `, mode ${world.mode}` : ""}.`;
+  $("broken").hidden = !world.broken.length;
+  $("broken").replaceChildren(h("b", {}, "These decisions break rules:"), h("ul", {}, world.broken.map((sentence) => h("li", {}, sentence))));
   $("footer").replaceChildren(`${world.engine}. `, h("kbd", {}, "1"), "–", h("kbd", {}, "6"), " views, ", h("kbd", {}, "/"), " search, ", h("kbd", {}, "Esc"), " clear, ", h("kbd", {}, "d"), " dark or light.");
 }
 

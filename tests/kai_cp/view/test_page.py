@@ -158,6 +158,16 @@ def test_one_pod_starts_and_one_pod_group_stays_pending(browser: Chrome, tmp_pat
     assert "1 pod starts, 1 pod evicted, 1 pod group stays pending" in said
 
 
+def test_a_page_says_at_the_top_which_rules_its_decisions_break(browser: Chrome, tmp_path: Path) -> None:
+    made = view("c", parse(world(), now=NOW), plan(), broken=[f"capacity: n0 {EVIL}", "and 3 more"])
+    assert problems("view/1", json.loads(json.dumps(made))) == []
+    for at in VIEWS:
+        shown = opened(browser, tmp_path, made, at)
+        assert shown.index("These decisions break rules:") < shown.index(f"capacity: n0 {EVIL}")
+        assert "and 3 more" in shown
+    assert "break" not in opened(browser, tmp_path, document())
+
+
 def test_nodes_over_time_are_numbers_and_places() -> None:
     made = ahead()
     assert problems("view/1", json.loads(json.dumps(made))) == []
