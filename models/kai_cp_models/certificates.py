@@ -107,4 +107,5 @@ def _over_sums(beside: Surroundings, ask: Ask) -> Refusal | None:
 MISSING_OBJECT: Final = Certificate("an object is missing", _missing_object)
 NO_NODE_ACCEPTS: Final = Certificate("no node accepts a pod", _no_node_accepts)
 OVER_BOUNDS: Final = Certificate("over a limit or quota", _over_bounds)
+OVER_SHARES: Final = "over what shares let go in sum"
 OVER_SUMS: Final = Certificate("over the sums of capacity", _over_sums)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.certificates import dead_end
+from kai_cp_models.certificates import OVER_SHARES, dead_end
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.in_sum import InSum
 from kai_cp_models.fairness.amounts import pessimistic_batch
@@ -22,7 +22,7 @@ from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS
 from kai_cp_models.reasons import UNCONDITIONAL
-from kai_cp_models.refusal import Refusal
+from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.rules.stateful import rollouts
 from kai_cp_models.rules.static.table import refusing
@@ -53,10 +53,11 @@ _WITHOUT_NUMBERS: Final = frozenset({"NoVictims", "NotPossible", "NoRoomInSum"})
 _OF_SUMS: Final = frozenset({"NodeFragmented", *_WITHOUT_NUMBERS})
 """Reasons for too little free capacity, which hide that the nodes are too small even if they are empty."""
 _FITS_ALONE: Final = "one pod fits, but not all that must start together"
+_SHARES_KEEP: Final = "other queues lose only what they hold beyond fair share or quota, which is too little"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
-def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unscheduled, ...]:
+def unscheduled(cycle: Cycle, proofs: Mapping[GroupKey, Proof] = {}) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle. Refusals for an
     unconditional reason are proved, and so are those of ``proofs``."""
     found: list[Unscheduled] = []
@@ -75,10 +76,10 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         # A back-off and a maximum run time concern the group alone, and so does what quotas lend.
         own = group.backed_off or (timed and why is None) or (lends and not group.preemptible)
         alone = own or key in touched
-        kind = id(why), key if alone else alike.get(key), reasons.beyond_depth(key), key in proofs
+        kind = id(why), key if alone else alike.get(key), reasons.beyond_depth(key), proofs.get(key)
         if kind not in said:
             try:
-                said[kind] = reasons.row(key, why, proved=key in proofs)
+                said[kind] = reasons.row(key, why, proofs.get(key))
             except Exception as problem:
                 # A defect costs only the words of the groups that it concerns, and no group its place.
                 logger.exception("why pod group %s waits is not known: report this defect", key)
@@ -105,7 +106,7 @@ class _Reasons:
         """Whether allocate did not look at the group, as its depth is limited."""
         return self._in_depth is not None and key not in self._in_depth
 
-    def row(self, key: GroupKey, why: Refusal | None, *, proved: bool) -> Unscheduled | None:
+    def row(self, key: GroupKey, why: Refusal | None, proof: Proof | None) -> Unscheduled | None:
         """The entry of a group; None where no pod of it waits.
 
         ``why``: its refusal, if an action looked at it. What the refusal says of proofs does not count.
@@ -131,16 +132,16 @@ class _Reasons:
             why = Refusal("UnknownSubgroup", _outside_subgroups(unknown))
         reason, message = why.reason, why.message
         if reason in _OF_THE_PLAN:
-            reason, message = self._in_the_end(gang, pending, why, proved=proved)
+            reason, message = self._in_the_end(gang, pending, why, proof)
         elif reason in DELAYS:
             # A group that may never start is reported as such before its delay is over.
             reason, message = _never(ledger, pending) or (reason, message)
         # Pods that the cycle has evicted are missing in this plan only.
         unconditional = reason in UNCONDITIONAL and not touched
-        return Unscheduled(key, reason, message, proved or unconditional, why.details)
+        return Unscheduled(key, reason, message, proof is not None or unconditional, why.details)
 
     def _in_the_end(
-        self, gang: Gang, pending: Sequence[Pod], why: Refusal, *, proved: bool
+        self, gang: Gang, pending: Sequence[Pod], why: Refusal, proof: Proof | None
     ) -> tuple[str, str]:
         """(reason token, message) with what queues hold and nodes have free in the end: the group itself,
         bounds of queues, then capacity, then rights to what runs."""
@@ -162,7 +163,7 @@ class _Reasons:
         if reason == "OverFairShare" and (owed := self._owed_nothing(group, batch)) is not None:
             return reason, owed
         # The plan changed what its queue holds, so the proof needs no search.
-        if reason in _BY_BOUNDS or (reason == "NotDecidedInTime" and proved):
+        if reason in _BY_BOUNDS or (reason == "NotDecidedInTime" and proof):
             reason, pod = "NodeFragmented", pending[0]
         if pod is not None:
             reason, message = self._of_pod(gang, batch, pending, pod, reason)
@@ -175,10 +176,12 @@ class _Reasons:
             message = f"{sums}; {message}"
         if reason in _OF_SUMS and (lack := self._in_sum.beyond(batch.all_pods)):
             return "NoNodeAccepts", "; ".join([*refusing(ledger.fixed.table, pending[0]), lack])
+        owed = None
+        if reason in _WITHOUT_NUMBERS and proof is not None and proof.certificate == OVER_SHARES:
+            owed = _SHARES_KEEP
         if reason == "NoRoomInSum" and self._needs_reclaim(group):
-            owed = self._owed_nothing(group, batch)
-            return (reason, message) if owed is None else ("OverFairShare", f"{owed}; {message}")
-        return reason, message
+            owed = self._owed_nothing(group, batch) or owed
+        return (reason, message) if owed is None else ("OverFairShare", f"{owed}; {message}")
 
     def _of_pod(
         self, gang: Gang, batch: Batch, pending: Sequence[Pod], refused: Pod, reason: str

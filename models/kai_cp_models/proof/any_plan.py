@@ -16,6 +16,7 @@ from kai_cp_models.certificates import (
     MISSING_OBJECT,
     NO_NODE_ACCEPTS,
     OVER_BOUNDS,
+    OVER_SHARES,
     OVER_SUMS,
     TOO_LITTLE,
     Certificate,
@@ -23,7 +24,7 @@ from kai_cp_models.certificates import (
     dead_end,
 )
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract, total
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -210,6 +211,20 @@ class AnyPlan:
 _NO_PLACES: Final = Refusal("NotPossible")
 
 
+def _over_shares(beside: AnyPlan, ask: Ask) -> Refusal | None:
+    """The sums are too little, and would not be if reclaim did not look at shares (4.4)."""
+    if (refusal := beside.short(ask)) is None:
+        return None
+    emptied, counting, book = beside.emptied, beside.emptied.counting, beside.base.book
+    own = counting.asked(ask)
+    wanted, room = ((emptied.demands[beside.before] + own)[counting.totals], emptied.room[counting.totals])
+    kept = emptied.rights.kept_by_shares
+    others = subtract(total(kept[i] for i in book.tree.roots), kept[book.index(ask.group.queue)])
+    more = np.pad(others, (0, len(room) - len(others)))
+    lacking, still = (((wanted > most) & (own[counting.totals] > 0)).any() for most in (room, room + more))
+    return refusal if not still and (lacking or wanted[GPU] > emptied.rights.most_gpus) else None
+
+
 def _no_node_takes(beside: AnyPlan, ask: Ask) -> Refusal | None:
     """No node takes one of the pods, even alone."""
     if not beside.emptied.looked:
@@ -327,6 +342,7 @@ CERTIFICATES: Final[Sequence[Certificate[AnyPlan]]] = (
     Certificate(MISSING_OBJECT.name, _missing_object),
     NO_NODE_ACCEPTS,
     OVER_BOUNDS,
+    Certificate(OVER_SHARES, _over_shares),
     OVER_SUMS,
     Certificate("no node takes a pod", _no_node_takes),
     Certificate("no places", _no_places),

@@ -129,6 +129,14 @@ class Rights:
         return self._departures.offered(self._freely) + int(sum(map(lost.__getitem__, tree.roots)))
 
     @cached_property
+    def kept_by_shares(self) -> Sequence[Amounts]:
+        """For each queue of the book, what else might leave it if reclaim did not look at shares."""
+        queues, reclaims = self._book.tree.queues, "reclaim" in self._actions
+        seconds = [granted(self._snapshot, one.name, "reclaim", one.name) for one in queues]
+        kept = self._departures.old_enough(np.array([*seconds, np.nan])) & ~self.taken
+        return self._departures.given(kept if reclaims else np.zeros_like(kept))
+
+    @cached_property
     def _gained(self) -> Sequence[Amounts]:
         """Per queue of the book, by how much it might rise: by all that waits for it, and by moves, which
         every action may make."""

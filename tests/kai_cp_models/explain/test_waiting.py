@@ -16,7 +16,7 @@ from kai_cp_models.explain.waiting import unscheduled
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
-from kai_cp_models.refusal import Refusal
+from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
 from tests.support import devices as dra
 from tests.support import tiny
@@ -154,7 +154,7 @@ def test_a_proof_leaves_nothing_undecided() -> None:
     cycle.waiting[key] = OUT_OF_TIME
     (undecided,) = unscheduled(cycle)
     assert (undecided.reason, undecided.proved) == ("NotDecidedInTime", False)
-    (refused,) = unscheduled(cycle, {key})
+    (refused,) = unscheduled(cycle, {key: Proof("")})
     assert (refused.reason, refused.proved) == ("NoNodeAccepts", True)
 
 
@@ -484,6 +484,30 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
 def test_the_reason_is_what_decides_in_the_end(snapshot: Snapshot, token: str, words: str) -> None:
     plan = solved(snapshot)
     assert [(row.reason, row.message) for row in plan.unscheduled] == [(token, words)]
+
+
+@pytest.mark.parametrize(
+    ("quota_of_v", "firm", "token"),
+    [
+        # v holds eight GPUs, and may lose no more than two or three of them; or none, as it is owed all.
+        (6, 0, "OverFairShare"),
+        (8, 0, "OverFairShare"),
+        # Of what v holds, five or more GPUs could not be evicted in any case.
+        (6, 5, "NoRoomInSum"),
+        (8, 8, "NoRoomInSum"),
+    ],
+)
+def test_shares_that_let_too_little_go_in_sum_are_the_reason(quota_of_v: int, firm: int, token: str) -> None:
+    """x asks for four GPUs and is owed them; v runs on all eight."""
+    snapshot = cluster(
+        [*(pod(f"r{i}-0", "n1") for i in range(8)), pod("x-0", spec=spec(4))],
+        [*(group(f"r{i}", queue="v", preemptible=i >= firm) for i in range(8)), group("x")],
+        queues=[queue("v", quota=gpu_bound(quota_of_v)), queue(quota=gpu_bound(4))],
+    )
+    (refused,) = solved(snapshot).unscheduled
+    assert (refused.reason, refused.proved) == (token, True)
+    assert ("other queues lose only" in refused.message) is (token == "OverFairShare")
+    assert "needs 4 GPUs; 0 free in all" in refused.message
 
 
 @pytest.mark.parametrize(("seconds_left", "token"), [(-1.0, "NotDecidedInTime"), (math.inf, "OverFairShare")])
