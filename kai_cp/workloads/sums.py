@@ -112,30 +112,66 @@ def claim_usage(claim: Json) -> Sum:
     return found
 
 
-def group_status(
-    usages: Iterable[Usage], claims: Mapping[str, Json], *, preemptible: bool
-) -> dict[str, dict[str, str]]:
-    """``status.resourcesStatus`` of a pod group. A claim that several of its pods share counts once."""
-    requested: Sum = {}
-    allocated: Sum = {}
-    asked: set[str] = set()
-    held: set[str] = set()
-    for usage in usages:
-        add(requested, usage.requested)
-        add(allocated, usage.allocated)
-        asked.update(usage.claims)
-        if usage.holds:
-            held.update(usage.claims)
-    for name in sorted(asked & claims.keys()):
-        found = claim_usage(claims[name])
-        add(requested, found)
-        if name in held:
-            add(allocated, found)
-    return {
-        "requested": resource_list(requested),
-        "allocated": resource_list(allocated),
-        "allocatedNonPreemptible": {} if preemptible else resource_list(allocated),
-    }
+class GroupSums:
+    """What the pods of one group ask for and hold in all, brought up to date by those that changed."""
+
+    def __init__(self) -> None:
+        self._requested: Sum = {}
+        self._allocated: Sum = {}
+        self._asking: Sum = {}
+        """Pods that name each claim; ``_holding``: of these, the ones that hold a place."""
+        self._holding: Sum = {}
+        self._pods: Mapping[Any, Json] = {}
+        self._labels: Mapping[Any, Mapping[str, str]] = {}
+        """Of the nodes of pods for which these count."""
+
+    def update(
+        self, pods: Mapping[Any, Json], labels: Mapping[Any, Mapping[str, str]]
+    ) -> list[tuple[Json, str]]:
+        """Count the pods, each with the labels of its node, in the place of those before; the same object
+        with the same labels counts as before. Returns what could not be read of the others."""
+        before, known = self._pods, self._labels
+        new = {
+            key: usage_of(pod, labels.get(key, {}))
+            for key, pod in pods.items()
+            if before.get(key) is not pod or known.get(key) != labels.get(key)
+        }
+        old = before.keys() - (pods.keys() - new.keys())
+        gone = [usage_of(before[key], known.get(key, {})) for key in old]
+        for sign, usages in ((-1, gone), (1, new.values())):
+            for usage in usages:
+                self._count(usage, sign)
+        self._pods, self._labels = pods, labels
+        return [(pods[key], usage.problem) for key, usage in new.items() if usage.problem]
+
+    def _count(self, usage: Usage, sign: int) -> None:
+        claims = dict.fromkeys(usage.claims, 1)
+        for into, found in (
+            (self._requested, usage.requested),
+            (self._allocated, usage.allocated),
+            (self._asking, claims),
+            (self._holding, claims if usage.holds else {}),
+        ):
+            add(into, {name: sign * amount for name, amount in found.items()})
+
+    @property
+    def claims(self) -> Iterable[str]:
+        """Names of the ResourceClaims of its pods."""
+        return self._asking.keys()
+
+    def status(self, claims: Mapping[str, Json], *, preemptible: bool) -> dict[str, dict[str, str]]:
+        """``status.resourcesStatus`` of the group. A claim that several of its pods share counts once."""
+        requested, allocated = dict(self._requested), dict(self._allocated)
+        for name in sorted(self._asking.keys() & claims.keys()):
+            found = claim_usage(claims[name])
+            add(requested, found)
+            if name in self._holding:
+                add(allocated, found)
+        return {
+            "requested": resource_list(requested),
+            "allocated": resource_list(allocated),
+            "allocatedNonPreemptible": {} if preemptible else resource_list(allocated),
+        }
 
 
 def is_preemptible(spec: Json, classes: Mapping[str, Json]) -> bool:

@@ -21,8 +21,12 @@ class Members:
 
     def of(self, group: ObjectKey) -> list[Object]:
         """Pods of a group, in no particular order."""
+        return list(self.keyed(group).values())
+
+    def keyed(self, group: ObjectKey) -> dict[ObjectKey, Object]:
+        """The same by their keys."""
         with self._lock:
-            return list(self._groups.get(group, {}).values())
+            return self._groups.get(group, {}).copy()
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
         before, after = groups_of(old), groups_of(new)

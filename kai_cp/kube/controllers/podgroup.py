@@ -17,7 +17,7 @@ from kai_cp.kube.api.members import Members, groups_of
 from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
-from kai_cp.workloads.sums import FIELDS, Usage, group_status, is_preemptible, usage_of
+from kai_cp.workloads.sums import FIELDS, GroupSums, is_preemptible
 
 PROBLEM: Final = "PodGroupStatus"
 NODE_SECONDS: Final = 300.0
@@ -45,6 +45,8 @@ class PodGroupController:
         self._classes = informers.store(r.PRIORITY_CLASSES)
         self._claims = informers.store(r.RESOURCE_CLAIMS, optional=True)
         self._members = Members(self._pods)
+        self._sums: dict[ObjectKey, GroupSums] = {}
+        """By pod group: a look at a large one costs what changed since the last."""
         self._nodes: Memory[str, tuple[float, Mapping[str, str]]] = Memory(REMEMBERED)
         self._looking = threading.Lock()
 
@@ -61,19 +63,24 @@ class PodGroupController:
         """Write the sums of one group if they differ from its status."""
         group = self._groups.get(key)
         if group is None:
+            self._sums.pop(key, None)
             return None
-        pods = self._members.of(key)
-        if self._look_at_nodes(pods):
+        pods = self._members.keyed(key)
+        on = {pod: name for pod, item in pods.items() if (name := _node_of(item))}
+        if self._look_at_nodes(on.values()):
             return PAUSE_SECONDS
-        usages = [self._usage(pod) for pod in pods]
+        sums = self._sums.setdefault(key, GroupSums())
+        labels = {pod: self._nodes.get(name, (0.0, {}))[1] for pod, name in on.items()}
+        for pod, problem in sums.update(pods, labels):
+            words = f"{problem}; the rest of the pod is counted"
+            self._context.recorder.say(pod, r.PODS, "Warning", PROBLEM, words)
         classes = {item["metadata"]["name"]: item for item in self._classes.all()}
         namespace = key[0]
-        wanted = {name for usage in usages for name in usage.claims}
         claims = {
-            name: claim for name in wanted if (claim := self._claims.get((namespace, name))) is not None
+            name: claim for name in sums.claims if (claim := self._claims.get((namespace, name))) is not None
         }
         preemptible = is_preemptible(group.get("spec") or {}, classes)
-        status = group_status(usages, claims, preemptible=preemptible)
+        status = sums.status(claims, preemptible=preemptible)
         before = (group.get("status") or {}).get("resourcesStatus") or {}
         patch = differing(before, status)
         if patch:
@@ -83,21 +90,12 @@ class PodGroupController:
                 self._groups.put(answer, ours=True)
         return None
 
-    def _usage(self, pod: Object) -> Usage:
-        usage = usage_of(pod, self._nodes.get(_node_of(pod), (0.0, {}))[1])
-        if usage.problem:
-            self._context.recorder.say(
-                pod, r.PODS, "Warning", PROBLEM, f"{usage.problem}; the rest of the pod is counted"
-            )
-        return usage
-
-    def _look_at_nodes(self, pods: Iterable[Object]) -> bool:
-        """Read the labels of nodes that hold shares of GPU memory. Nodes are not watched because they change
-        all the time. Whether more are to be read.
+    def _look_at_nodes(self, names: Iterable[str]) -> bool:
+        """Read the labels of these nodes, which hold shares of GPU memory. Nodes are not watched because they
+        change all the time. Whether more are to be read.
         """
         old = time.monotonic() - NODE_SECONDS
-        wanted = dict.fromkeys(name for pod in pods if (name := _node_of(pod)))
-        unknown = [name for name in wanted if self._nodes.get(name, (-math.inf, {}))[0] < old]
+        unknown = [name for name in dict.fromkeys(names) if self._nodes.get(name, (-math.inf, {}))[0] < old]
         for name in unknown[:MOST_LOOKS]:
             found = self._context.transport.get(r.NODES, "", name)
             labels = {} if found is None else dict(labels_of(found))

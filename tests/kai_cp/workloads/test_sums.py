@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from random import Random
 from typing import Any
 
 import pytest
 
 from kai_cp.workloads.sums import (
+    GroupSums,
+    Usage,
     add,
     gpus_of,
-    group_status,
     is_preemptible,
     memory_of_gpu,
     parsed,
@@ -19,6 +22,9 @@ from kai_cp.workloads.sums import (
 
 NODE = {"nvidia.com/gpu.memory": "81920"}
 Object = dict[str, Any]
+CLAIMED = {
+    "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example", "count": 2}}]}
+}
 
 
 def pod(phase: str = "Running", annotations: Object | None = None, **spec: Any) -> Object:
@@ -39,6 +45,12 @@ def held(item: Object, labels: Object = NODE) -> Object:
 
 def asked(item: Object, labels: Object = NODE) -> Object:
     return resource_list(usage_of(item, labels).requested)
+
+
+def sums_of(*items: Object) -> GroupSums:
+    found = GroupSums()
+    assert found.update(dict(enumerate(items)), {}) == []
+    return found
 
 
 def test_init_containers_sidecars_and_overhead_count() -> None:
@@ -109,19 +121,48 @@ def test_unreadable_amounts_are_reported_and_the_rest_counted() -> None:
 
 
 def test_a_claim_that_two_pods_share_counts_once_and_under_its_class() -> None:
-    spec = {
-        "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example", "count": 2}}]}
-    }
-    claim = {"spec": spec}
+    claim = {"spec": CLAIMED}
     item = pod(resourceClaims=[{"name": "x", "resourceClaimName": "shared"}])
-    usages = [usage_of(item, {}), usage_of(item, {})]
-    status = group_status(usages, {"shared": claim}, preemptible=False)
+    status = sums_of(item, item).status({"shared": claim}, preemptible=False)
     assert status["requested"] == {"cpu": "1", "gpu.example": "2", "memory": str(2 * 2**30)}
     assert status["allocated"] == status["requested"] == status["allocatedNonPreemptible"]
 
 
+def test_sums_follow_pods_that_come_change_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what changed is read, and the sums are those of a first look."""
+    random, read = Random(7), list[Object]()
+
+    def reading(item: Object, on: Object) -> Usage:
+        read.append(item)
+        return usage_of(item, on)
+
+    monkeypatch.setattr("kai_cp.workloads.sums.usage_of", reading)
+    claims = {name: {"spec": CLAIMED} for name in "xy"}
+    kept, pods, labels = GroupSums(), dict[Hashable, Object](), dict[Hashable, Object]()
+
+    def drawn() -> Object:
+        memory = {"gpu-memory": "8192", "received-resource-type": "Fraction"}
+        named = [{"name": "c", "resourceClaimName": name} for name in "xy" if random.random() < 0.3]
+        phase = random.choice(("Pending", "Running", "Succeeded"))
+        return pod(phase, random.choice(({}, memory)), resourceClaims=named)
+
+    for _ in range(60):
+        touched = set(random.choices(range(9), k=random.randrange(3)))
+        pods = {key: item for key, item in pods.items() if key not in touched or random.random() < 0.5}
+        pods |= {key: drawn() for key in touched if random.random() < 0.7}
+        new = {key: random.choice((NODE, {"nvidia.com/gpu.memory": "40960"})) for key in pods}
+        labels = {key: new[key] if key in touched else labels[key] for key in pods}
+        read.clear()
+        assert kept.update(pods, labels) == []
+        assert len(read) <= 2 * len(touched)
+        again = GroupSums()
+        again.update(pods, labels)
+        assert kept.status(claims, preemptible=False) == again.status(claims, preemptible=False)
+        assert sorted(kept.claims) == sorted(again.claims)
+
+
 def test_a_preemptible_group_holds_nothing_non_preemptible() -> None:
-    status = group_status([usage_of(pod(), {})], {}, preemptible=True)
+    status = sums_of(pod()).status({}, preemptible=True)
     assert status["allocated"]
     assert status["allocatedNonPreemptible"] == {}
 
