@@ -177,7 +177,7 @@ def _by_right(
     gone = _disturbed(plan, action)
     taken = [item for item in run.ranked if any(pod.key in gone for pod in item.pods)]
     if not run.policy.by_share:
-        return not run.takes_of(ask).isdisjoint(item.rank for item in taken)
+        return not run.ranked.takes(ask).isdisjoint(item.rank for item in taken)
     left = book.copy()
     for item in taken:
         left.charge(item.group.queue, item.holds, item.group.preemptible, -1)

@@ -182,8 +182,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     order = tuple(name for item in ranked if (name := item.group.key.name) in reclaim.taken_by)
     if len(order) == len(reclaim.taken_by) and Engine(reclaim).overreaching(order) is not None:
         return None
-    units = list(enumerate(ranked.queues))
-    bounds = reclaim_bounds(cycle.ledger, ranked.reach.filter, asks, units, victims.takes_of)
+    bounds = reclaim_bounds(ranked, asks, range(len(ranked)))
     model = EvictingModel(
         cycle.ledger,
         RECLAIM,

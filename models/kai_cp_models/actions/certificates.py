@@ -59,7 +59,7 @@ class Beside:
         run, own, moved = self.run, self.run.counting.asked(ask), not self.run.policy.may_lose
         if run.counting.exceeded(own, own, run.emptied, moved=moved):
             return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE
-        takes = frozenset[int]() if run.anew else run.takes_of(ask)
+        takes = frozenset[int]() if run.anew else run.ranked.takes(ask)
         return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, run.losable(ask)) else None
 
     @cached_property
@@ -67,13 +67,13 @@ class Beside:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
         counted = copy(self.run.cumulative)
         for ask in self.run.found.asks:
-            counted.hold(ask, self.run.takes_of(ask), self.run.losable(ask))
+            counted.hold(ask, self.run.ranked.takes(ask), self.run.losable(ask))
         return counted
 
     def hold(self, ask: Ask) -> None:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
-        self.counted.hold(ask, self.run.takes_of(ask), self.run.losable(ask))
+        self.counted.hold(ask, self.run.ranked.takes(ask), self.run.losable(ask))
         self._charge(ask)
 
     def _charge(self, ask: Ask) -> None:
@@ -113,7 +113,7 @@ def over_share(book: QueueBook, ask: Ask) -> OverQuota | None:
 def _no_victims(beside: Beside, ask: Ask) -> Refusal | None:
     """There is nothing that the ask may take (4.3)."""
     # Anew, it may be served from what the admitted triggers take.
-    return None if beside.run.anew or beside.run.takes_of(ask) else NO_VICTIMS
+    return None if beside.run.anew or beside.run.ranked.takes(ask) else NO_VICTIMS
 
 
 CERTIFICATES: Final[Sequence[Certificate[Beside]]] = (

@@ -28,6 +28,7 @@ from kai_cp_models.joint.goals import GOALS, Disruption, Goal
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import StageResult
+from kai_cp_models.joint.victim_candidates import VictimOrder
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage, StageStatus
@@ -150,7 +151,7 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     admit_all(run)
     # If the plan is too large, it stays open which units are best lost.
     while not run.found.too_large_to_weigh and (
-        first := rightful(run.found.asks, run.found.lost or run.found.disturbed, run.takes_of)
+        first := rightful(run.ranked, run.found.asks, run.found.lost or run.found.disturbed)
     ):
         run.cycle.waiting.update(before)
         run = run.again()
@@ -163,9 +164,7 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     return run, others
 
 
-def rightful(
-    asks: Sequence[Ask], lost: Set[int], takes_of: Callable[[Ask], frozenset[int]]
-) -> frozenset[GroupKey]:
+def rightful(order: VictimOrder, asks: Sequence[Ask], lost: Set[int]) -> frozenset[GroupKey]:
     """The first asks of a plan that are to be decided without the others (formulation 1.3), so that no unit
     is lost that only the others have a right to; none where these are all asks.
 
@@ -175,7 +174,7 @@ def rightful(
     """
     rights, kept = dict[frozenset[int], frozenset[int]](), list[GroupKey]()
     for ask in asks if lost else ():
-        takes = takes_of(ask)
+        takes = order.takes(ask)
         if takes not in rights:
             mine = takes & lost
             if any(mine < one for one in rights.values()):
@@ -191,7 +190,7 @@ def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
     besides units that are disturbed already, only these may be lost for them."""
     alike: dict[frozenset[int], dict[GroupKey, Ask]] = {}
     for ask in sorted((run.asks[key] for key in keys), key=attrgetter("entry")):
-        alike.setdefault(run.takes_of(ask), {})[ask.group.key] = ask
+        alike.setdefault(run.ranked.takes(ask), {})[ask.group.key] = ask
     for takes, run.open in alike.items():
         run.open_units = takes | run.found.disturbed
         admit_all(run)
@@ -244,7 +243,7 @@ def _commit(run: ActionRun) -> None:
         if pod.key in found.ledger.held:
             cycle.placed_by[pod.key] = action
 
-    for pod, owners in named_triggers(run.policy, found, run.takes_of):
+    for pod, owners in named_triggers(run.ranked, found):
         changed = base.place_of(pod) != found.ledger.place_of(pod)
         if pod.key in found.ledger.evicted and (changed or pod.key not in base.evicted):
             evicted(pod, owners)

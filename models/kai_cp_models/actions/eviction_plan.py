@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kai_cp_models.actions.reclaim_bounds import Owners
-from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import StageResult
+from kai_cp_models.joint.victim_candidates import VictimOrder
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey, Pod
@@ -67,20 +67,18 @@ class NoPlan:
     served: frozenset[GroupKey] | None = None
 
 
-def named_triggers(
-    policy: EvictionPolicy, found: EvictionPlan, takes_of: Callable[[Ask], frozenset[int]]
-) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:
+def named_triggers(order: VictimOrder, found: EvictionPlan) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:
     """Every pod of the units that some trigger takes or moves, with the triggers that its eviction names.
 
     It names the triggers that use the freed place and may take the unit; if none does, or under reclaim, all
     that took it. Of several, reclaim and preempt name the first. A move may name several.
     """
-    ledger, users = found.ledger, dict[str, list[Ask]]()
+    ledger, policy, users = found.ledger, order.reach.policy, dict[str, list[Ask]]()
     for ask in () if policy.by_share else found.asks:
         for node in ledger.nodes_of(ask.pods):
             users.setdefault(ledger.snapshot.nodes[node].name, []).append(ask)
     for item in filter(found.owners.__contains__, found.ranked):
         for pod in item.pods:
             there = users.get(pod.node or "", ())
-            here = tuple(ask.group.key for ask in there if item.rank in takes_of(ask))
+            here = tuple(ask.group.key for ask in there if item.rank in order.takes(ask))
             yield pod, (here or found.owners[item])[: 1 if policy.may_lose else LIMITS.named + 1]

@@ -169,7 +169,7 @@ def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
     base, ranked, asks, taken = run.base, plan.units, plan.admitted, run.taken(ledger)
     away = [not all(map(ledger.stays, item.pods)) for item in ranked]
-    owners = shared_out(base, run.policy, asks, ranked, away, moved=taken, takes_of=run.takes_of)
+    owners = shared_out(run.ranked, asks, ranked, away, taken)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.pods]
     # The sum of GPUs bounds the loss of any plan.

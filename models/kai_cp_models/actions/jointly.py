@@ -132,8 +132,7 @@ class _Search:
         run, known = self.run, self.known
         if not self.ranked:
             return NoPlan(NOTHING_SUFFICES if self.pruned else NO_VICTIMS)
-        units = [(item.rank, item.group.queue) for item in self.ranked]
-        bounds = reclaim_bounds(run.base, run.ranked.reach.filter, self.asks, units, run.takes_of)
+        bounds = reclaim_bounds(run.ranked, self.asks, [item.rank for item in self.ranked])
         problem = run.base, run.policy, self.asks, self.ranked, bounds
         objective = run.cycle.settings.objective
         self.made = partial(EvictingModel, *problem, required=self.required, objective=objective)
@@ -251,8 +250,7 @@ class _Search:
         """Ways to charge disturbed units: to each trigger in turn until its need is met, and as the solver
         chose."""
         if self.run.policy.by_share:
-            share = partial(shared_out, self.run.base, self.run.policy, answer.asks, self.ranked, answer.lost)
-            yield share(moved=answer.moved, takes_of=self.run.takes_of)
+            yield shared_out(self.run.ranked, answer.asks, self.ranked, answer.lost, answer.moved)
         yield _owners(self.model, answer, solver, charged=self.run.policy.by_share)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
@@ -296,7 +294,7 @@ class _Search:
         if most == inf:
             return frozenset()
         found = self._plan(ledger, answer, owners)
-        named = named_triggers(self.run.policy, found, self.run.takes_of)
+        named = named_triggers(self.run.ranked, found)
         fresh = ledger.evicted.keys() - self.run.base.evicted.keys()
         moves = {(pod.group, names) for pod, names in named if pod.key in fresh}
         groups = frozenset(group for group, _ in moves)

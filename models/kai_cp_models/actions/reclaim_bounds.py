@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from itertools import compress
 from operator import attrgetter
@@ -11,7 +11,6 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import (
     ResourceBounds,
-    VictimFilter,
     can_reclaim,
     due_bounds,
     over,
@@ -20,9 +19,8 @@ from kai_cp_models.fairness.reclaim import (
     within_quotas,
 )
 from kai_cp_models.joint.evicting import ReclaimBound
-from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
-from kai_cp_models.joint.victim_candidates import charged
+from kai_cp_models.joint.victim_candidates import VictimOrder, charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.running import gpu_weight
@@ -37,21 +35,14 @@ _Rights = tuple[frozenset[int], tuple[int, ...], tuple[bool, ...]]
 """What an ask may take; under reclaim the queues above its own, and which of all keep their quotas."""
 
 
-def reclaim_bounds(
-    base: Ledger,
-    victims: VictimFilter | None,
-    asks: Sequence[Ask],
-    units: Sequence[tuple[int, str]],
-    takes_of: Callable[[Ask], frozenset[int]],
-) -> list[ReclaimBound]:
-    """Classes of triggers that may take the same units on the same terms.
-
-    ``victims``: under reclaim, where queues hold what ``base`` says. ``units``: rank and queue of each.
-    ``takes_of``: ranks of the units that each ask may take. Earlier asks count as charged.
+def reclaim_bounds(order: VictimOrder, asks: Sequence[Ask], ranks: Sequence[int]) -> list[ReclaimBound]:
+    """Classes of triggers that may take the same units on the same terms; ``ranks``: of those units. Earlier
+    asks count as charged.
     """
-    book, by_queue = base.book.copy(), dict[str, list[tuple[int, int]]]()
-    for o, (rank, queue) in enumerate(units):
-        by_queue.setdefault(queue, []).append((o, rank))
+    victims, book = order.reach.filter, order.reach.ledger.book.copy()
+    by_queue: dict[str, list[tuple[int, int]]] = {}
+    for o, rank in enumerate(ranks):
+        by_queue.setdefault(order.queues[rank], []).append((o, rank))
 
     @cache
     def queues(takes: frozenset[int]) -> Sequence[str]:
@@ -65,7 +56,7 @@ def reclaim_bounds(
     classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
     by_rights: dict[_Rights, list[int]] = {}
     for a, ask in enumerate(asks):
-        group, asked, takes = ask.group, ask.asked, takes_of(ask)
+        group, asked, takes = ask.group, ask.asked, order.takes(ask)
         # An ask may take nothing of its own queue, so siblings with equal rights have equal terms.
         above = () if victims is None else book.line(group.queue)[1:]
         entitled = () if victims is None else within_quotas(book, group.queue, asked)
@@ -113,14 +104,11 @@ def units_in_turn(
 
 
 def shared_out(
-    base: Ledger,
-    policy: EvictionPolicy,
+    order: VictimOrder,
     asks: Sequence[Ask],
     ranked: Sequence[EvictionUnit],
     lost: Sequence[bool],
-    *,
     moved: Collection[PodKey],
-    takes_of: Callable[[Ask], frozenset[int]],
 ) -> Owners:
     """Which asks the disturbed units are lost to, in whole or in part: each ask in turn takes what it may,
     until it has what it needs.
@@ -128,14 +116,14 @@ def shared_out(
     A lost unit that no ask needs goes to one that may still take it; a moved one goes to the first that may
     take it.
     """
-    book, left = base.book.copy(), list(compress(ranked, lost))
+    book, left = order.reach.ledger.book.copy(), list(compress(ranked, lost))
 
     def over_due(ask: Ask, item: EvictionUnit) -> bool:
-        asked, queue = ask.asked, item.group.queue
-        return not policy.by_share or _over_bound(book, *due_bounds(book, ask.group.queue, asked, queue))
+        terms = ask.group.queue, ask.asked, item.group.queue
+        return order.reach.filter is None or _over_bound(book, *due_bounds(book, *terms))
 
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
-    able = [(ask, takes_of(ask)) for ask in asks]
+    able = [(ask, order.takes(ask)) for ask in asks]
     for ask, mine in able:
         need, within, seen = sum(gpu_weight(pod) for pod in ask.pods), set[str](), 0
         for item in left:

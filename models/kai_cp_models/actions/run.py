@@ -163,21 +163,15 @@ class ActionRun:
         """All units that any waiting group may disturb, in the reverse fair order of the action's start."""
         return victim_candidates(self.cycle, list(self.asks.values()), self.policy)
 
-    def takes_of(self, ask: Ask) -> frozenset[int]:
-        """Ranks of the units that the ask may take."""
-        return self.ranked.takes(ask)
-
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
         """Ranks of the units that any of the asks may take; there are many asks and few different sets."""
-        return set[int]().union(*{self.takes_of(ask) for ask in asks})
+        return set[int]().union(*set(map(self.ranked.takes, asks)))
 
     def opening(self, asks: Sequence[Ask], useful: Set[int] | None = None) -> Opening:
         """The units that may go for the asks in reverse fair order. ``useful``: the ranks of those that are
         looked at; None: all that one of them may take."""
-        ranks, queues = sorted(self.taken_by(asks) if useful is None else useful), self.ranked.queues
-        units, victims = [(rank, queues[rank]) for rank in ranks], self.ranked.reach.filter
-        bounds = reclaim_bounds(self.base, victims, asks, units, self.takes_of)
-        ranked = map(self.ranked.__getitem__, ranks)
+        ranks = sorted(self.taken_by(asks) if useful is None else useful)
+        ranked, bounds = map(self.ranked.__getitem__, ranks), reclaim_bounds(self.ranked, asks, ranks)
         return Opening(self.counting, units_in_turn(asks, ranked, bounds, self.base.book))
 
     @cached_property
@@ -190,10 +184,7 @@ class ActionRun:
     @cached_property
     def cumulative(self) -> CumulativeDemand:
         """The demand of no ask at all, to be copied and added to."""
-        ranked, moved = self.ranked, not self.policy.may_lose
-        return CumulativeDemand(
-            self.counting, ranked.pods, ranked.unit_of, ranked.units["movable"], moved=moved
-        )
+        return CumulativeDemand(self.counting, self.ranked)
 
     @cached_property
     def emptied(self) -> Ints:

@@ -19,6 +19,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask, Place
+from kai_cp_models.joint.victim_candidates import VictimOrder
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
 from kai_cp_models.shapes import BatchShape
@@ -180,14 +181,10 @@ class CumulativeDemand:
     added to by itself, and shares what is known of free capacity.
     """
 
-    def __init__(
-        self, counting: Counting, pods: Sequence[Pod], unit_of: Ints, movable: Mask, *, moved: bool
-    ) -> None:
-        """``pods``: those of all units. ``unit_of``: [P] the rank of the unit of each. ``movable``: [U]
-        whether a unit may move. ``moved``: nothing is ever lost."""
-        self._counting, self._pods, self._unit_of, self._movable = counting, pods, unit_of, movable
-        self.leaving = counting.leaving(pods)
-        self._moved = moved
+    def __init__(self, counting: Counting, order: VictimOrder) -> None:
+        """``order``: all units that any of the asks may take."""
+        self._counting, self._order, self._lose = counting, order, order.reach.policy.may_lose
+        self.leaving = counting.leaving(order.pods)
         self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
         self._unions: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
         self._demand = counting.demand(())
@@ -221,14 +218,15 @@ class CumulativeDemand:
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
         """Free capacity without the ``open_`` units; those not in ``lost`` need places again."""
         if (key := (open_, lost)) not in self._rooms:
-            counting, units = self._counting, self._units(open_)
-            gone = units & (not self._moved if lost is None else self._units(lost) & (not self._moved))
-            again = (units & ~gone & self._movable)[self._unit_of] & ~counting.overfull[self.leaving.nodes]
-            room = counting.room(self.leaving.part(gone[self._unit_of] | again))
-            self._rooms[key] = room - counting.demand(self._pods[i] for i in np.flatnonzero(again).tolist())
+            counting, order, units = self._counting, self._order, self._units(open_)
+            gone = units & self._lose & (lost is None or self._units(lost))
+            moved = units & ~gone & order.units["movable"]
+            again = moved[order.unit_of] & ~counting.overfull[self.leaving.nodes]
+            room = counting.room(self.leaving.part(gone[order.unit_of] | again))
+            self._rooms[key] = room - counting.demand(order.pods[i] for i in np.flatnonzero(again).tolist())
         return self._rooms[key]
 
     def _units(self, ranks: frozenset[int]) -> Mask:
-        found: Mask = np.zeros(len(self._movable), dtype=bool)
+        found: Mask = np.zeros_like(self._order.units["movable"])
         found[list(ranks)] = True
         return found

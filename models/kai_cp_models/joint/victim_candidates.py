@@ -243,14 +243,14 @@ class Reach:
     """At which queues entitlements may look under a policy, in the state of a ledger."""
 
     def __init__(self, ledger: Ledger, policy: EvictionPolicy, victims: VictimFilter | None = None) -> None:
-        self.ledger, self._policy, self._tree = ledger, policy, ledger.book.tree
+        self.ledger, self.policy, self._tree = ledger, policy, ledger.book.tree
         self.filter = victims or (VictimFilter(ledger.book) if policy.by_share else None)
         """Under reclaim; by default of the book as it is now."""
 
     def below(self, asks: Sequence[Ask]) -> Floats:
         """[queue] the priority below which some ask may disturb its groups (4.3); the last row stands for
         queues that do not exist."""
-        found = np.full(len(self._tree.queues) + 1, -np.inf if self._policy.may_lose else np.inf)
+        found = np.full(len(self._tree.queues) + 1, -np.inf if self.policy.may_lose else np.inf)
         found[-1] = -np.inf
         for one in set(map(self.entitled, {ask.kind: ask for ask in asks}.values())):
             queues, _ = self._queues(one)
@@ -259,14 +259,14 @@ class Reach:
 
     def entitled(self, ask: Ask) -> Entitlement:
         """The rights of an ask."""
-        below = ask.group.priority if self._policy.own_queue else np.inf
-        return Entitlement(ask.group.queue, below, ask.asked if self._policy.by_share else NOTHING)
+        below = ask.group.priority if self.policy.own_queue else np.inf
+        return Entitlement(ask.group.queue, below, ask.asked if self.policy.by_share else NOTHING)
 
     def undisturbed(self, one: Entitlement) -> Floats:
         """[queue] seconds that its groups run undisturbed (4.6), NaN where all stay; a last row as above."""
         found = np.full(len(self._tree.queues) + 1, np.nan)
         queues, settings = self._queues(one)
-        found[queues] = self._granted(settings[0]) if self._policy.own_queue else self._seconds[settings]
+        found[queues] = self._granted(settings[0]) if self.policy.own_queue else self._seconds[settings]
         return found
 
     def _queues(self, one: Entitlement) -> tuple[Ints, Ints]:
@@ -277,7 +277,7 @@ class Reach:
             method = self.ledger.snapshot.policy.reclaim_resolve_method
             return leaves, levels if method == "lca" else leaves
         own, every = self._tree.index[one.queue], np.arange(len(self._tree.queues))
-        found = every[own : own + 1] if self._policy.own_queue else every
+        found = every[own : own + 1] if self.policy.own_queue else every
         return found, found
 
     @cached_property
@@ -286,7 +286,7 @@ class Reach:
 
     def _granted(self, i: int) -> float:
         name = self._tree.queues[i].name
-        return granted(self.ledger.snapshot, name, self._policy.name, name)
+        return granted(self.ledger.snapshot, name, self.policy.name, name)
 
 
 def _given(cycle: Cycle, policy: EvictionPolicy) -> tuple[Set[GroupKey | None], dict[GroupKey | None, Owed]]:

@@ -20,8 +20,9 @@ from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.joint.evicting import EvictingModel
-from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
+from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.victim_candidates import VictimOrder
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import Pod
@@ -374,10 +375,10 @@ def test_a_group_that_a_part_of_reclaim_serves_is_in_no_later_part(
     commits, offers = evict.named_triggers, evict.backfill
     passes: list[list[Sequence[Ask]]] = [[]]
 
-    def committed(policy: EvictionPolicy, found: EvictionPlan, takes_of: object) -> object:
-        if policy is RECLAIM:
+    def committed(order: VictimOrder, found: EvictionPlan) -> object:
+        if order.reach.policy is RECLAIM:
             passes[-1].append(found.asks)
-        return commits(policy, found, takes_of)  # type: ignore[arg-type]
+        return commits(order, found)
 
     def offered(cycle: Cycle, action: ActionName) -> None:
         passes.append([])
@@ -524,7 +525,8 @@ def test_the_first_asks_are_served_before_one_with_fewer_rights(
     """Ranks of the units that each ask may take; none where all may be served together."""
     names = {name: SimpleNamespace(group=group(name)) for name in rights}
     takes = {id(ask): frozenset(rights[name]) for name, ask in names.items()}
-    found = evict.rightful(list(names.values()), lost, lambda ask: takes[id(ask)])  # type: ignore[arg-type]
+    order = SimpleNamespace(takes=lambda ask: takes[id(ask)])
+    found = evict.rightful(order, list(names.values()), lost)  # type: ignore[arg-type]
     assert "".join(sorted(key.name for key in found)) == first
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.joint.policy import RECLAIM
-from kai_cp_models.joint.problem import EvictionUnit
-from kai_cp_models.joint.victim_candidates import charged
+from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.victim_candidates import Reach, VictimOrder, charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.running import gpu_weight
@@ -50,6 +51,11 @@ def units(ledger: Ledger, *names: str) -> list[EvictionUnit]:
             )
             found.append(unit)
     return found
+
+
+def order_of(base: Ledger, rights: Mapping[Ask, frozenset[int]]) -> VictimOrder:
+    """The part of an order of units that says what each ask may take under reclaim."""
+    return SimpleNamespace(reach=Reach(base, RECLAIM), takes=rights.__getitem__)  # type: ignore[return-value]
 
 
 def triggers(quota: float = 4) -> Snapshot:
@@ -217,7 +223,7 @@ def test_each_ask_takes_until_it_has_what_it_needs() -> None:
     every = frozenset(item.rank for item in ranked)
     lost = [item.rank < 3 for item in ranked]
     t0, t1 = (ask.group.key for ask in asks)
-    found = shared_out(base, RECLAIM, asks, ranked, lost, moved=(), takes_of=lambda _: every)
+    found = shared_out(order_of(base, dict.fromkeys(asks, every)), asks, ranked, lost, ())
     assert [found[item] for item in ranked[:3]] == [(t0,), (t1,), (t0, t1)]
 
 
@@ -229,7 +235,5 @@ def test_an_ask_takes_only_what_it_may() -> None:
     t0, t1 = (ask.group.key for ask in asks)
     takes = dict(zip(asks, (frozenset((1,)), frozenset((0, 1, 2))), strict=True))
     moved = {ranked[2].pods[0].key}
-    found = shared_out(
-        base, RECLAIM, asks, ranked, [True, True, False], moved=moved, takes_of=takes.__getitem__
-    )
+    found = shared_out(order_of(base, takes), asks, ranked, [True, True, False], moved)
     assert [found[item] for item in ranked] == [(t1,), (t0,), (t1,)]

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from copy import copy
 from functools import cache
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
+from kai_cp_models.joint.policy import CONSOLIDATION, RECLAIM
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
@@ -36,9 +38,13 @@ def families(counting: Counting, units: Sequence[EvictionUnit], *, moved: bool =
     """The demand of no ask beside these units, in the given order."""
     unit_of = np.array([rank for rank, unit in enumerate(units) for _ in unit.pods], dtype=np.int64)
     movable = np.array([unit.movable for unit in units], dtype=bool)
-    return CumulativeDemand(
-        counting, [one for unit in units for one in unit.pods], unit_of, movable, moved=moved
+    order = SimpleNamespace(
+        reach=SimpleNamespace(policy=CONSOLIDATION if moved else RECLAIM),
+        pods=[one for unit in units for one in unit.pods],
+        unit_of=unit_of,
+        units={"movable": movable},
     )
+    return CumulativeDemand(counting, order)  # type: ignore[arg-type]
 
 
 def fits(

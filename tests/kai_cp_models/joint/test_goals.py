@@ -54,8 +54,7 @@ def drawn(seed: int) -> Snapshot:
 def model_of(run: ActionRun) -> EvictingModel:
     asks = list(run.asks.values())
     base = run.base
-    units = list(enumerate(run.ranked.queues))
-    bounds = reclaim_bounds(base, run.ranked.reach.filter, asks, units, run.takes_of)
+    bounds = reclaim_bounds(run.ranked, asks, range(len(run.ranked)))
     return EvictingModel(
         base,
         run.policy,
