@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -36,6 +36,7 @@ from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.refusal import Refusal
 
 _STATUS: Final[tuple[StageStatus, StageStatus]] = "FEASIBLE", "OPTIMAL"
+_Finished = Callable[[Ledger], Iterator[StageResult]]
 
 
 def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
@@ -264,38 +265,35 @@ def _commit(run: ActionRun) -> None:
         cycle.admitted(action, ask.group.key, ask.pods)
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What a run decided, as the stages need it; it keeps no ledger of the run."""
+def _told(run: ActionRun, ended: Ledger) -> _Finished:
+    """``_finished`` for a run, of which it keeps no ledger. ``ended``: the ledger at the end of the action,
+    which disturbed no pod that is home by then."""
+    found, away = run.found, run.taken(ended).keys()
+    taken = {key: place for key, place in run.taken(found.ledger).items() if key in away}
+    plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, step_milli_gpus=run.step)
+    goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
+    return partial(_finished, found.stages, goals, plan)
 
-    stages: Sequence[StageResult]
-    searched: bool
-    goals: Sequence[Goal]
-    disruption: Callable[[Ledger], Disruption]
 
-    @staticmethod
-    def of(run: ActionRun, ended: Ledger) -> _Told:
-        """``ended``: the ledger at the end of the action, which disturbed no pod that is home by then."""
-        found, away = run.found, run.taken(ended).keys()
-        taken = {key: place for key, place in run.taken(found.ledger).items() if key in away}
-        plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, step_milli_gpus=run.step)
-        goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
-        return _Told(found.stages, found.variables > 0, goals, plan)
-
-    def finished(self, ledger: Ledger) -> Iterator[StageResult]:
-        """The stages with the values of the plan that led to ``ledger``. Left-over capacity, or what a later
-        action frees, may give lost pods places after all; a goal that this changes, and those after it, are
-        proved only where they are 0 then.
-        """
-        plan, alike = self.disruption(ledger), True
-        costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in self.goals))
-        for stage in self.stages:
-            value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
-            alike &= value == stage.objective
-            bound = stage.bound if alike else 0.0
-            # Nothing is less than a bound.
-            proved = value == bound or (alike and stage.proved)
-            yield replace(stage, objective=value, bound=bound, proved=proved)
+def _finished(
+    stages: Sequence[StageResult],
+    goals: Sequence[Goal],
+    disruption: Callable[[Ledger], Disruption],
+    ledger: Ledger,
+) -> Iterator[StageResult]:
+    """The stages with the values of the plan that led to ``ledger``. Left-over capacity, or what a later
+    action frees, may give lost pods places after all; a goal that this changes, and those after it, are
+    proved only where they are 0 then.
+    """
+    plan, alike = disruption(ledger), True
+    costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in goals))
+    for stage in stages:
+        value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
+        alike &= value == stage.objective
+        bound = stage.bound if alike else 0.0
+        # Nothing is less than a bound.
+        proved = value == bound or (alike and stage.proved)
+        yield replace(stage, objective=value, bound=bound, proved=proved)
 
 
 def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], seconds: float) -> None:
@@ -308,23 +306,24 @@ def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], sec
     values = count, 0.0, min(1.0, count), variables, constraints
     cycle.stages.append(first := Stage(policy.name, "admission", status, *values, seconds))
     # Values are added up unless a run started from what another one left.
-    apart = all(run.open_units is None for run in runs)
+    apart, taking = all(run.open_units is None for run in runs), [one for one in runs if one.found.owners]
     complete = apart and all(one.complete for one in found)
-    told = [_Told.of(run, cycle.ledger) for run in [run for run in runs if run.found.owners] or runs]
-    cycle.telling[policy.name] = partial(_goals, first, told, apart=apart, complete=complete)
+    pursued = complete and all(run.found.variables for run in taking or runs)
+    told = [_told(run, cycle.ledger) for run in taking or runs]
+    cycle.telling[policy.name] = partial(_goals, first, told, apart=apart, complete=complete, pursued=pursued)
 
 
 def _goals(
-    first: Stage, told: Sequence[_Told], ledger: Ledger, *, apart: bool, complete: bool
+    first: Stage, told: Sequence[_Finished], ledger: Ledger, *, apart: bool, complete: bool, pursued: bool
 ) -> Iterator[Stage]:
     """The stages that follow the ``first`` of an action, with the values of the plan that led to ``ledger``.
 
     ``apart``: whether no run started from what another one left. ``complete``: see ``EvictionPlan``.
+    ``pursued``: so is every run, by a model. A goal that such a run does not name, such as lost work at a
+    priority that it lacks, is 0 there.
     """
-    rows, parts = dict[str, tuple[float, float, bool]](), [list(one.finished(ledger)) for one in told]
+    rows, parts = dict[str, tuple[float, float, bool]](), [list(finished(ledger)) for finished in told]
     named = [{stage.name for stage in stages} for stages in parts]
-    # A goal that such a run does not name, such as lost work at a priority that it lacks, is 0 there.
-    pursued = complete and all(one.searched for one in told)
     for stage in chain.from_iterable(parts):
         # A goal that one run did not pursue has no sum.
         if not (pursued or all(stage.name in names for names in named)):

@@ -22,7 +22,6 @@ from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import GOALS, Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import StageResult
-from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU
@@ -142,7 +141,7 @@ def _simulated(
     if not found.disturbed <= run.taken_by(asks):
         return None, asks
     moved = (base.snapshot.pod_by_key[key] for key in plan.moved)
-    if not within_ceiling(cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
+    if not run.may_move(moved, asks):
         # The model may find a plan that moves less.
         return None, []
     beyond = overreaching(base, asks, found.ledger, found.owners) if run.policy.by_share else None

@@ -31,10 +31,9 @@ from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.model import ModelTooLarge, Moves
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import Objective, StageResult, lexicographic
-from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.solver import cp_model
 
@@ -201,13 +200,9 @@ class _Search:
     def _plan(
         self, ledger: Ledger, answer: Answer, owners: Owners, stages: Sequence[StageResult] = ()
     ) -> EvictionPlan:
-        def as_it_was(pod: Pod) -> bool:
-            key, base = pod.key, self.run.base
-            same = base.held.get(key) == ledger.held.get(key)
-            return same and (key in base.evicted) == (key in ledger.evicted)
-
+        taken = self.run.taken(ledger)
         # A unit that came home is not disturbed, so others may not take it.
-        left = {item: some for item, some in owners.items() if not all(map(as_it_was, item.pods))}
+        left = {item: some for item, some in owners.items() if any(pod.key in taken for pod in item.pods)}
         return EvictionPlan(
             ledger,
             tuple(answer.asks),
@@ -247,20 +242,17 @@ class _Search:
         return lexicographic(model.cp, goals, self._allowance(), bettering=True)[1]
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
-        """Ways to charge disturbed units: to each trigger in turn until its need is met, and as the solver
-        chose."""
+        """Ways to charge disturbed units: to each trigger in turn until its need is met, and under reclaim as
+        the solver chose."""
+        yield shared_out(self.run.ranked, answer.asks, self.ranked, answer.lost, answer.moved)
         if self.run.policy.by_share:
-            yield shared_out(self.run.ranked, answer.asks, self.ranked, answer.lost, answer.moved)
-        yield _owners(self.model, answer, solver, charged=self.run.policy.by_share)
+            yield _chosen(self.model, answer, solver)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
-        ratio = self.run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
-
         def allowed(ledger: Ledger) -> bool:
             moved = (pod for pod in answer.gone if pod.key in ledger.held)
-            return within_ceiling(ratio, moved, answer.asks) and not self._moving_beyond(
-                ledger, answer, owners
-            )
+            few = self.run.may_move(moved, answer.asks)
+            return few and not self._moving_beyond(ledger, answer, owners)
 
         lost_to: dict[GroupKey, set[GroupKey]] = {}
         for item, takers in owners.items() if self.run.policy.by_share else ():
@@ -315,8 +307,8 @@ def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iter
         yield replace(stage, bound=bound, proved=alike)
 
 
-def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver, *, charged: bool) -> Owners:
-    """The admitted triggers that may disturb each unit; ``charged``: those that the solver lets take it."""
+def _chosen(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> Owners:
+    """The admitted triggers that the solver lets take each unit; those that may, where it moves."""
     moved = {o for o, item in enumerate(model.units) if any(pod.key in answer.moved for pod in item.pods)}
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     admitted = {ask.group.key for ask in answer.asks}
@@ -325,6 +317,6 @@ def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver, *, 
         if not owners:
             continue
         for o, literal in part.items():
-            if solver.value(literal) if charged and answer.lost[o] else answer.lost[o] or o in moved:
+            if solver.value(literal) if answer.lost[o] else o in moved:
                 found[model.units[o]] = (*found.get(model.units[o], ()), *owners)
     return found

@@ -19,7 +19,6 @@ from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.fitting import alone, with_devices
 from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import quota_check
@@ -45,8 +44,7 @@ class NodeDrain:
         self.served: list[Ask] = []
         self.taken_by: dict[PodKey, GroupKey] = {}
         """The ask that each moved pod moved for first."""
-        self._most_groups = run.cycle.snapshot.policy.most_moved_groups
-        self._most_ratio = run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
+        self._run, self._most_groups = run, run.cycle.snapshot.policy.most_moved_groups
         self._movable = {pod.key: pod for item in run.ranked if item.movable for pod in item.pods}
         self._on: dict[int, set[PodKey]] = defaultdict(set)
         self._find(self._movable.values())
@@ -68,7 +66,7 @@ class NodeDrain:
         if len(groups) > self._most_groups or ask.group.key in groups:
             return False
         moved = chain((self._movable[key] for key in self.taken_by), fresh)
-        return within_ceiling(self._most_ratio, moved, chain(self.served, (ask,)))
+        return self._run.may_move(moved, chain(self.served, (ask,)))
 
     def _served(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
         """Place the ask while ``leaving`` moves; False: something gets no place, and nothing has changed."""

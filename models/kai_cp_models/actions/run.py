@@ -19,6 +19,7 @@ from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.actions.reclaim_bounds import reclaim_bounds, units_in_turn
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import RefusalCache
@@ -30,7 +31,7 @@ from kai_cp_models.joint.returning import InLine, Returning
 from kai_cp_models.joint.victim_candidates import VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import MILLI, GroupKey, PodKey
+from kai_cp_models.pods import ACTIVE_USED, MILLI, UNLIMITED, GroupKey, Pod, PodKey
 
 
 class Opening:
@@ -132,6 +133,14 @@ class ActionRun:
     def disruption(self, ledger: Ledger, ranked: Sequence[EvictionUnit], asks: Sequence[Ask]) -> Disruption:
         """What the plan that led to ``ledger`` disturbs."""
         return Disruption.of(ranked, self.taken(ledger), ledger, asks, self.step)
+
+    def may_move(self, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
+        """Whether at most as many GPUs of running pods move as the settings allow for these asks."""
+        ratio = self.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
+        if ratio == UNLIMITED:
+            return True
+        runs = (pod for pod in moved if pod.status in ACTIVE_USED)
+        return sum(map(milli_gpus, runs)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
 
     @property
     def step(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints, Mask, numbered
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness.amounts import NOTHING, Amounts, milli_gpus, total
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, total
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.rank import victim_order
 from kai_cp_models.fairness.reclaim import VictimFilter
@@ -32,15 +32,6 @@ def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
     places = ((pod, ledger.place_of(pod)) for pod in pods)
     held = [NOTHING if place is None else ledger.fixed.charge(pod, place[0]) for pod, place in places]
     return held[0] if len(held) == 1 else total(held)
-
-
-def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
-    """Whether at most as many GPUs of running pods move as the settings allow for these asks. ``ratio``:
-    ``ObjectiveSettings.max_moved_gpus_per_admitted_gpu``."""
-    if ratio == UNLIMITED:
-        return True
-    runs = (pod for pod in moved if pod.status in ACTIVE_USED)
-    return sum(map(milli_gpus, runs)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
 
 
 _BUCKET: Final = ("queue", "priority", "state")

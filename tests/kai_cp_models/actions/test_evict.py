@@ -257,7 +257,7 @@ def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest
 
     monkeypatch.setattr(admit, "first_plans", lambda _victims, _chunk: [])
     monkeypatch.setattr(admit, "attempt", recorded)
-    monkeypatch.setattr(jointly, "_owners", to_the_last)
+    monkeypatch.setattr(jointly, "_chosen", to_the_last)
     plan = solved(snapshot)
     assert served[0] == 2
     assert evicted(plan) == {"big-0"}
