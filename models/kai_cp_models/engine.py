@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Final
 
-from kai_cp_models.actions.allocate import AdmissionPass, allocate
+from kai_cp_models.actions.allocate import AdmissionPass, allocate, allocate_jointly
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.stale import evict_stale
@@ -207,13 +206,7 @@ class _Engine:
             refused = self._cycle.refused.get(stage.action)  # type: ignore[call-overload]
             if stage.goal != "admission" or refused is None:
                 continue
-            unproved = len(refused & open_)
-            stages[position] = replace(
-                stage,
-                status="FEASIBLE" if unproved else "OPTIMAL",
-                bound=stage.objective - unproved,
-                gap=unproved / max(1.0, stage.objective),
-            )
+            stages[position] = stage.unproved(len(refused & open_))
         told = list(self._cycle.told()) if self._short else ()
         proved = {stage.action for stage in told} - {one.action for one in told if one.gap}
         spent = (step for step in self._short if step not in proved)
@@ -238,7 +231,7 @@ class _Engine:
 
         def greedy(cycle: Cycle) -> None:
             nonlocal first
-            first = allocate(cycle, joint=False)
+            first = allocate(cycle)
 
         self._act("allocate", greedy)
         if self._emit is not None and (first is not None or self._made.decisions):
@@ -247,7 +240,7 @@ class _Engine:
             return
         plain, self._cycle = self._cycle, first.cycle
         made, self._made = self._made, Plan()
-        if not self._act("allocate", partial(allocate, resumed=first)) or self._cycle.budget.passed():
+        if not self._act("allocate", partial(allocate_jointly, first=first)) or self._cycle.budget.passed():
             # A pass that was cut short may have admitted less.
             self._cycle, self._made = plain, made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kai_cp_models.frozen import record
@@ -213,6 +213,12 @@ class Stage:
         """The action with its goal or what became of it, as documents and metrics have it."""
         told = self.goal if self.kind == SOLVED else self.kind
         return f"{self.action}: {told}" if told else self.action
+
+    def unproved(self, count: int) -> Stage:
+        """The stage, which minimises a number of refusals, where this many of them carry no proof."""
+        status = self.status if count else "OPTIMAL"
+        gap = count / max(1.0, self.objective)
+        return replace(self, status=status, bound=self.objective - count, gap=gap)
 
     @staticmethod
     def named(name: str, status: StageStatus) -> Stage:

@@ -10,7 +10,7 @@ import pytest
 
 from kai_cp.reader import parse
 from kai_cp_models import engine
-from kai_cp_models.actions.allocate import allocate
+from kai_cp_models.actions.allocate import allocate, allocate_jointly
 from kai_cp_models.check import Violation, violations
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import FAILED, REJECTED, decide
@@ -173,7 +173,13 @@ def admissions(
     monkeypatch.setattr("kai_cp_models.actions.allocate.Admission", Recording)
     deadline = time.monotonic() + 600
     cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), deadline)
-    allocate(cycle, joint=joint)
+    first = allocate(cycle)
+    if joint and first is not None:
+        greedy = events.copy()
+        events.clear()
+        allocate_jointly(first.cycle, first)
+        # It continues with the first batch that was refused without a proof.
+        events[:0] = greedy[: greedy.index((events[0][0], False))]
     return events
 
 

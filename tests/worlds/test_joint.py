@@ -34,7 +34,7 @@ def cycle_of(snapshot: Snapshot) -> Cycle:
 def greedily(snapshot: Snapshot) -> set[str]:
     """Pods that the greedy pass of allocate places: first fit on the best score, in fair order."""
     cycle = cycle_of(snapshot)
-    allocate(cycle, joint=False)
+    allocate(cycle)
     return {d.pod.name for d in cycle.decisions()}
 
 
@@ -285,3 +285,15 @@ def test_a_limit_that_other_places_would_keep_leaves_allocate_unproved() -> None
     assert {d.pod.name: d.node for d in plan.decisions} == {"m-0": "a"}
     assert reasons(plan) == {"w": "OverLimit"}
     assert [(stage.status, stage.objective, stage.bound) for stage in plan.stages] == [("GREEDY", 1, 0)]
+
+
+def test_a_refusal_without_proof_stays_one_where_models_go_on_after_it() -> None:
+    """As above; x needs b for both of its pods, which a model proves. Nothing shows that w gets no place."""
+    wide, large = (node(name, gpus=1, gpu_memory_mib=80_000, cpus=n) for name, n in (("b", 64), ("c", 4)))
+    both = [pod(f"x-{i}", spec=spec(1, cpus=33)) for i in range(2)]
+    members = [pod("m-0", spec=gpu_memory(30_000)), pod("w-0", spec=spec(1, cpus=32)), *both]
+    nodes, groups = [wide, node("a", gpus=1, cpus=4), large], [group("m", priority=60), group("x", 2, "r")]
+    queues = [queue("q", limit=gpu_bound(1.5), priority=10), queue("r", priority=1)]
+    plan = solved(cluster(members, groups, nodes, queues, actions=("allocate",)))
+    assert reasons(plan) == {"w": "OverLimit", "x": "NodeFragmented"}
+    assert [(stage.status, stage.objective, stage.bound) for stage in plan.stages] == [("FEASIBLE", 2, 1)]

@@ -74,7 +74,7 @@ class AdmissionPass:
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
         found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns), list(self.served))
-        found.over_bounds = self.over_bounds
+        found.over_bounds, found.unproved = self.over_bounds, self.unproved
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
         found.kept, found.missed = self.kept.copy(), self.missed.copy()
         return found
@@ -179,61 +179,49 @@ class AdmissionPass:
 
     def record(self, seconds: float, *, joint: bool = True) -> None:
         """Note in the cycle what was served; ``joint`` False: models were not asked."""
-        cycle, admission = self.cycle, self.admission
+        cycle, size = self.cycle, (self.admission.variables, self.admission.constraints)
         cycle.turns, cycle.served = tuple(self.turns), tuple(self.served)
-        cycle.stages.append(
-            Stage(
-                "allocate",
-                "",
-                "OPTIMAL" if self.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
-                objective=self.refused,
-                bound=self.refused - self.unproved,
-                gap=self.unproved / max(1, self.refused),
-                variables=admission.variables,
-                constraints=admission.constraints,
-                seconds=seconds,
-            )
-        )
+        stage = Stage("allocate", "", "FEASIBLE" if joint else "GREEDY", self.refused, 0, 0, *size, seconds)
+        cycle.stages.append(stage.unproved(self.unproved))
 
 
-def allocate(
-    cycle: Cycle, resumed: AdmissionPass | None = None, *, joint: bool = True
-) -> AdmissionPass | None:
-    """Run the action on the cycle; ``joint`` False: only the greedy pass.
-
-    Returns what the greedy pass had done before its first refusal without a proof; a joint pass is
-    ``resumed`` from there. Returns None when every refusal is proved, so that nothing is left to solve.
-    """
+def allocate(cycle: Cycle) -> AdmissionPass | None:
+    """The greedy pass over the cycle: what it had done before its first refusal without a proof, for
+    ``allocate_jointly``; None: every refusal is proved, so that nothing is left to solve."""
     started = time.monotonic()
-    if resumed is None:
-        run = AdmissionPass(cycle, waiting_groups(cycle, "allocate"))
-        for pod in (pod for shape in {one.kind.shape for one in run.asks.values()} for pod in shape.examples):
-            # Copies of the ledger share what was looked up before they were made.
-            cycle.ledger.has_room(pod)
-        run.line_up(cycle.ledger.copy())
-        run.serve(partial(_admit, run), promised=True)
-        if run.missed:
-            run.keep_promised()
-    else:
-        run = resumed.proved(cycle)
+    run = AdmissionPass(cycle, waiting_groups(cycle, "allocate"))
+    for pod in (pod for shape in {one.kind.shape for one in run.asks.values()} for pod in shape.examples):
+        # Copies of the ledger share what was looked up before they were made.
+        cycle.ledger.has_room(pod)
+    run.line_up(cycle.ledger.copy())
+    run.admission.enabled = False
+    run.serve(partial(_admit, run), promised=True)
+    if run.missed:
+        run.keep_promised()
     first: AdmissionPass | None = None
-    run.admission.enabled = joint
 
     def start(ask: Ask) -> Refusal | None:
         nonlocal first
         refusal = _admit(run, ask)
-        missed = refusal is not None and refusal.proof is None and not ask.promised
-        if missed and first is None and not joint:
+        if first is None and refusal is not None and refusal.proof is None and not ask.promised:
             first = run.proved(cycle.save())
             first.order.push(ask.group.key, ask.entry)
         return refusal
 
     run.serve(start)
+    run.record(time.monotonic() - started, joint=False)
+    return first
+
+
+def allocate_jointly(cycle: Cycle, first: AdmissionPass) -> None:
+    """The pass that continues with models from ``first``, of which the cycle has the state."""
+    started, run = time.monotonic(), first.proved(cycle)
+    run.admission.enabled = True
+    run.serve(partial(_admit, run))
     admission = run.admission
     if admission.placed_jointly:
         cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base.copy)
-    run.record(time.monotonic() - started, joint=joint)
-    return first
+    run.record(time.monotonic() - started)
 
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:

@@ -302,9 +302,8 @@ def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], sec
     found, cycle.refused[policy.name] = [run.found for run in runs], refused
     variables, constraints = (max(map(attrgetter(n), found), default=0) for n in ("variables", "constraints"))
     # Proofs of refusals follow at the end of the cycle.
-    count, status = len(refused), _STATUS[not refused]
-    values = count, 0.0, min(1.0, count), variables, constraints
-    cycle.stages.append(first := Stage(policy.name, "admission", status, *values, seconds))
+    first = Stage(policy.name, "admission", "FEASIBLE", len(refused), 0, 0, variables, constraints, seconds)
+    cycle.stages.append(first.unproved(len(refused)))
     # Values are added up unless a run started from what another one left.
     apart, taking = all(run.open_units is None for run in runs), [one for one in runs if one.found.owners]
     complete = apart and all(one.complete for one in found)

@@ -82,7 +82,7 @@ def greedy_plan(snapshot: Snapshot, settings: Settings) -> Plan:
 
     cycle = begun(snapshot, settings)
     cycle.budget.begin(1.0)
-    allocate(cycle, joint=False)
+    allocate(cycle)
     return Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))
 
 
