@@ -207,6 +207,11 @@ class Ledger:
             self._apply(pod, held, -sign)
         del self._log[length:]
 
+    def close(self, *, kept: bool) -> bool:
+        """Close the last mark; everything since then stays only if it is ``kept``, which is the answer."""
+        (self.keep if kept else self.back)()
+        return kept
+
     def _concerned(self, pod: Pod) -> list[RuleState]:
         """The rules that an operation on the pod concerns; those that a mark remembers stay as they are."""
         concerned = [rule for rule in self.rules if rule.concerns(pod)]
@@ -447,10 +452,6 @@ class Ledger:
         found, count = self.shared(), len(self.fixed.mib_on)
         mib = np.bincount(found.node, np.maximum(found.later, 0), count)
         return mib / np.maximum(self.fixed.table.gpu_memory_mib, 1)
-
-    def free_milli_gpus(self) -> float:
-        """GPUs that are free in all once everything releasing is gone, those of shared devices in part."""
-        return float(self.free[:, GPU].clip(min=0).sum() + MILLI * self.shared_free().sum())
 
     def lent(self, pods: Sequence[Pod], asked: Amounts, *, beside: Amounts = NOTHING) -> Lent | None:
         """What quotas lend to a batch (3.8); None if no rule lends anything."""

@@ -70,9 +70,7 @@ def start_elsewhere(ledger: Ledger, ask: Ask) -> bool:
         ledger.unplace(pod)
     placer = Placer(ask.gang, only="now")
     fits = quota_check(ledger, ask, lending=True) is None and placer.place(ledger, ask.batch) is None
-    starts = fits and bound(ledger, ask.pods)
-    (ledger.keep if starts else ledger.back)()
-    return starts
+    return ledger.close(kept=fits and bound(ledger, ask.pods))
 
 
 class _Area(NamedTuple):
@@ -158,11 +156,9 @@ class Placer:
         )
         for position, place in places:
             ledger.mark()
-            failure = self._members(ledger, batch, area._replace(close=place, scale=position))
-            if failure is None and (self.pipeline_only or bound(ledger, batch.all_pods)):
-                ledger.keep()
+            fits = self._members(ledger, batch, area._replace(close=place, scale=position)) is None
+            if ledger.close(kept=fits and (self.pipeline_only or bound(ledger, batch.all_pods))):
                 return True
-            ledger.back()
         self._filled = None
         return False
 
@@ -208,7 +204,7 @@ class Placer:
         pods = (self._pod(ledger, pod, area) for pod in batch.pods)
         parts = (self._subtree(ledger, part, area) for part in batch.parts)
         failure = next(filter(None, chain(pods, parts)), None)
-        (ledger.keep if failure is None else ledger.back)()
+        ledger.close(kept=failure is None)
         return failure
 
     def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> Refusal | None:

@@ -20,7 +20,7 @@ from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.pods import GPU, GroupKey
 from kai_cp_models.refusal import Refusal
 
 _Proposal = tuple[Sequence[Ask], EvictionPlan | NoPlan]
@@ -31,11 +31,11 @@ def _worth_trying(run: ActionRun) -> bool:
     """Whether the search is worth its time. In a large cluster where almost nothing is idle, no time is spent
     on moves, because the evictions that follow need it.
     """
-    cycle, ledger = run.cycle, run.base
-    if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
-        return not cycle.budget.passed()
+    budget, counting = run.cycle.budget, run.counting
+    if run.policy.may_lose or budget.plain_work <= MOST_PATIENT_WORK:
+        return not budget.passed()
     asked = sum(ask.asked[2] for ask in run.open.values())
-    return ledger.free_milli_gpus() >= LIMITS.least_idle_share * asked
+    return bool(counting.idle_room[counting.totals][GPU] >= LIMITS.least_idle_share * asked)
 
 
 def admit_all(run: ActionRun) -> None:

@@ -224,9 +224,7 @@ def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
     """Place all of ``pods`` again; False: they do not fit, and nothing changed."""
     ledger.mark()
     put_back(ledger, key, pods)
-    back = all(ledger.status(pod) in ACTIVE_ALLOCATED for pod in pods)
-    (ledger.keep if back else ledger.back)()
-    return back
+    return ledger.close(kept=all(ledger.status(pod) in ACTIVE_ALLOCATED for pod in pods))
 
 
 def cheapest_nodes_to_drain(

@@ -61,16 +61,11 @@ def simulate(
             victims.setdefault(pod.group, []).append(pod)
     replayed = _replay(base.without(gone), placed, victims, line, lost_to or {})
     simulated = replayed.ledger
-    # Where a pod that should move would be lost, the model's own places keep it.
-    if (
-        simulated is not None
-        and allowed(simulated)
-        and not any(
-            key not in simulated.held and (key in simulated.evicted or key in base.held)
-            for key in answer.moved
-        )
-    ):
-        return replayed
+    if simulated is not None and allowed(simulated):
+        moved = {simulated.status(pod) for pod in gone if pod.key in answer.moved}
+        # Where a pod that should move would be lost, the model's own places keep it.
+        if moved <= ACTIVE_ALLOCATED:
+            return replayed
     if any(yes and one.group.key in replayed.early for one, yes in zip(units, answer.lost, strict=True)):
         return Simulated(None, replayed.early, replayed.served)
     made = disaggregate(base, answer, pipeline_only=True)
@@ -254,9 +249,7 @@ def started(ledger: Ledger, ask: Ask) -> bool:
     """Promise the ask places that complete its gang's minimum; False: there are none, nothing changed."""
     ledger.mark()
     placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch) is None
-    placed = placed and ledger.state(ask.gang).satisfied
-    (ledger.keep if placed else ledger.back)()
-    return placed
+    return ledger.close(kept=placed and ledger.state(ask.gang).satisfied)
 
 
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, promises: bool = True) -> Ask | None:

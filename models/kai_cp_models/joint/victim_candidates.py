@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cached_property
+from itertools import takewhile
 from typing import Final, NamedTuple, overload
 
 import numpy as np
@@ -24,7 +25,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
 from kai_cp_models.running import GroupUnits, UnitRows, gpu_weight, unit_rows
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Gang, Unit
+from kai_cp_models.units import Unit
 
 
 def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
@@ -310,9 +311,10 @@ def _units_of_changed(
     """What these groups could give up, with the pods, and what was evicted for it."""
     ledger, (kept, owed), found = cycle.ledger, _given(cycle, policy), list[GroupUnits]()
     for gang in (ledger.fixed.gangs[group.key] for group in groups):
+        units: Sequence[Unit] = gang.units(ledger.status)
         # A place that others of the cycle may rely on stays as well.
-        stays = gang.group.key in kept or ledger.relied_on(gang.pods)
-        units = list(_given_up(ledger, gang, stays=stays))
+        if gang.group.key in kept or ledger.relied_on(gang.pods):
+            units = [*takewhile(lambda unit: ledger.held.keys().isdisjoint(p.key for p in unit.pods), units)]
         found.append((gang.group, units, ledger.state(gang).satisfied, False))
     pods = [pod for _, some, *_ in found for unit in some for pod in unit.pods]
     rows = unit_rows(ledger.snapshot, found, np.array([charged(ledger, (pod,)) for pod in pods], np.int64))
@@ -331,16 +333,6 @@ def _units_of_changed(
             rows["owed"][u] = len(along)
             along.append(owing)
     return rows, pods, along
-
-
-def _given_up(ledger: Ledger, gang: Gang, *, stays: bool) -> Iterator[Unit]:
-    """The units of a gang that the cycle has changed, as far as they may still be disturbed. ``stays``: no
-    place of this cycle may."""
-    for unit in gang.units(ledger.status):
-        placed = [pod for pod in unit.pods if pod.key in ledger.held]
-        if placed and stays:
-            return
-        yield unit
 
 
 def _ages(cycle: Cycle, units: UnitRows) -> Ints:
