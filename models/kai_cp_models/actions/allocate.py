@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -73,10 +74,9 @@ class AdmissionPass:
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
-        found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns), list(self.served))
-        found.over_bounds, found.unproved = self.over_bounds, self.unproved
+        found, own = copy(self), ("asks", "turns", "served", "kept", "missed")
+        vars(found).update({name: getattr(self, name).copy() for name in own}, cycle=cycle, known={})
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
-        found.kept, found.missed = self.kept.copy(), self.missed.copy()
         return found
 
     def serve(

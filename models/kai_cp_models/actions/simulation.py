@@ -183,7 +183,6 @@ def _replay(
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
     last: list[GroupKey] = []
-    failed = False
     while coming and not late() and (key := order.pop(coming)) is not None:
         coming.discard(key)
         queue = groups[key].queue
@@ -192,12 +191,10 @@ def _replay(
             if nominated(ledger, wanted[key]):
                 served.add(key)
                 order.use(ledger.book, queue)
-            else:
-                failed = True
         elif not left or key not in turns or (key in lost_to and lost_to[key] <= served):
             last.append(key)
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
-            early |= {key} if left and not failed else set()
+            early |= {key} if left and len(served) + len(left) == len(wanted) else set()
             order.use(ledger.book, queue)
     outcome = Simulated(None, frozenset(early), frozenset(served))
     if not served or (len(served) < len(wanted) and not some):
