@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from kai_cp_models.actions.allocate import AdmissionPass, allocate, allocate_jointly
 from kai_cp_models.actions.backfill import backfill
@@ -29,7 +29,7 @@ from kai_cp_models.joint.policy import CONSOLIDATION, POLICIES, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.mig_advice import advised
-from kai_cp_models.plan import CUT, FAILED, REJECTED, SPENT, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.plan import CUT, FAILED, REJECTED, SPENT, Plan, QueueReport, Stage, StageKind, Unscheduled
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, ActionName
 from kai_cp_models.proof import Refuter
@@ -76,6 +76,15 @@ def decide(
     with collector_held():
         seen, times = prepare(snapshot, settings)
         return _Engine(seen, settings, started, deadline, emit, times=times, trial=trial).run()
+
+
+class _Fault(NamedTuple):
+    """What was wrong with a run of an action, with which pod groups, and which it evicts for these."""
+
+    kind: StageKind
+    why: str
+    groups: frozenset[GroupKey]
+    taken: frozenset[GroupKey] = frozenset()
 
 
 class _Engine:
@@ -256,14 +265,14 @@ class _Engine:
         before, victims = self._left_out.copy(), list[frozenset[GroupKey]]()
         for _ in range(LIMITS.tries):
             self._cycle = saved.save()
-            fault, groups, taken = self._attempt(action, run)
-            if not fault:
+            if (found := self._attempt(action, run)) is None:
                 return True
-            logger.log(self._level, "%s: %s", action, fault)
-            groups -= saved.left_out.keys()
+            fault = found
+            logger.log(self._level, "%s: %s", action, fault.why)
+            groups = fault.groups - saved.left_out.keys()
             if not groups:
                 break
-            victims.append(taken)
+            victims.append(fault.taken)
             if 2 * len(victims) >= LIMITS.tries and (common := frozenset.intersection(*victims)):
                 # It is not all these triggers, but what each of them would take.
                 groups, victims = common, []
@@ -271,21 +280,16 @@ class _Engine:
             logger.log(
                 self._level, "%s is decided again without %s", action, ", ".join(map(str, sorted(groups)))
             )
-            why = Refusal("InternalError", f"left out of {action}: {fault}")
+            why = Refusal("InternalError", f"left out of {action}: {fault.why}")
             saved.left_out |= dict.fromkeys(groups, why)
             self._left_out = before | saved.left_out.keys()
         self._cycle = saved
         self._cycle.dropped.add(action)
-        self._cycle.stages.append(
-            Stage(action, "", "GREEDY", kind=REJECTED if isinstance(fault, str) else FAILED)
-        )
+        self._cycle.stages.append(Stage(action, "", "GREEDY", kind=fault.kind))
         return False
 
-    def _attempt(
-        self, action: ActionName, run: Callable[[Cycle], object]
-    ) -> tuple[str | Exception, frozenset[GroupKey], frozenset[GroupKey]]:
-        """One run of the action: what was wrong with it ("": nothing), with which pod groups, and which it
-        evicts for these."""
+    def _attempt(self, action: ActionName, run: Callable[[Cycle], object]) -> _Fault | None:
+        """One run of the action: what was wrong with it; None: nothing."""
         self._cycle.budget.begin(_work_share(action))
         rested, self._cycle.at_rest = self._cycle.at_rest, False
         try:
@@ -294,13 +298,13 @@ class _Engine:
             made = Plan(self._cycle.decisions(), reservations=reservations(self._cycle))
         except Exception as problem:
             logger.debug("%s failed", action, exc_info=True)
-            return RuntimeError(f"{type(problem).__name__}: {problem}"), raised_for(problem), frozenset()
+            return _Fault(FAILED, f"{type(problem).__name__}: {problem}", raised_for(problem))
         self._tell_cut(action)
         if self._cycle.budget.short:
             self._short[action] = None
         if made == self._made:
             self._cycle.at_rest |= rested
-            return "", frozenset(), frozenset()
+            return None
         started = time.monotonic()
         rules = self._cycle.settings.rules
         broken = audit(self._snapshot, made, rules, start=self._start, left_out=self._left_out)
@@ -319,12 +323,12 @@ class _Engine:
             taken = (
                 d.group for d in made.decisions if d.kind == "Evict" and not groups.isdisjoint(d.triggers)
             )
-            return words, groups, frozenset(key for key in taken if key is not None)
+            return _Fault(REJECTED, words, groups, frozenset(key for key in taken if key is not None))
         self._made, size = made, len(made.decisions)
         if self._emit is not None and action != "allocate" and size >= max(1, LIMITS.grown * self._sent):
             self._send()
         self._cycle.budget.plan_took(checking, self._sending, size)
-        return "", frozenset(), frozenset()
+        return None
 
     def _send(self) -> Plan:
         """The plan so far, complete in itself; the process outside gets it."""
