@@ -12,8 +12,7 @@ from kai_cp.reader.times import duration_at
 
 EITHER: Final = (
     "set minMember to schedule a fixed number of pods, or set minSubGroup to require a minimum number of "
-    "child "
-    "SubGroups, but not both"
+    "child SubGroups, but not both"
 )
 
 

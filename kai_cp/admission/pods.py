@@ -123,18 +123,15 @@ def _refuse_devices(container: Json) -> None:
         if value not in HARMLESS:
             raise Refused(
                 f"container {text_at(container, 'name')} has an environment variable "
-                "NVIDIA_VISIBLE_DEVICES defined "
-                f"with a value of {value}. This is forbidden due to conflicts with Nvidia's device plugin. "
-                "The only "
-                "values that are allowed are 'void' or 'none'"
+                f"NVIDIA_VISIBLE_DEVICES defined with a value of {value}. "
+                "This is forbidden due to conflicts with Nvidia's device plugin. "
+                "The only values that are allowed are 'void' or 'none'"
             )
         if not value and variable.get("valueFrom") is not None:
             raise Refused(
                 f"container {text_at(container, 'name')} has an environment variable "
-                "NVIDIA_VISIBLE_DEVICES defined "
-                "with a valueFrom reference. This is forbidden due to possible conflicts with Nvidia's "
-                "device plugin: "
-                "remove the variable"
+                "NVIDIA_VISIBLE_DEVICES defined with a valueFrom reference. "
+                "This is forbidden due to possible conflicts with Nvidia's device plugin: remove the variable"
             )
 
 
@@ -146,6 +143,6 @@ def _warnings(request: AdmissionRequest, pod: Json) -> tuple[str, ...]:
         return ()
     return (
         f"spec.runtimeClassName: there is no RuntimeClass {name!r}, so no pod of this kind can start: "
-        "install the "
-        "NVIDIA runtime class, or have admission use another one (--gpu-fraction-runtime-class-name)",
+        "install the NVIDIA runtime class, or have admission use another one "
+        "(--gpu-fraction-runtime-class-name)",
     )

@@ -53,9 +53,8 @@ def _refuse_parents_end(request: AdmissionRequest) -> None:
     found = children(request.queues or {}, request.object)
     if found:
         raise Refused(
-            f"cannot delete queue {_name(request.object)}: it has child queues [{' '.join(found)}]: delete "
-            "them, or "
-            "give them another parentQueue, first"
+            f"cannot delete queue {_name(request.object)}: it has child queues [{' '.join(found)}]: "
+            "delete them, or give them another parentQueue, first"
         )
 
 

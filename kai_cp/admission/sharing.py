@@ -11,34 +11,36 @@ from typing import Any, Final, NamedTuple
 
 from kai_cp.admission.request import AdmissionRequest, Refused
 from kai_cp.json_types import Json
+from kai_cp.keys import (
+    FRACTION_CONTAINER,
+    FRACTION_DEVICES,
+    GPU,
+    GPU_FRACTION,
+    GPU_MEMORY,
+    MPS,
+    SHARED_GPU_CONFIG,
+)
 from kai_cp.reader.fields import entry, list_at, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.quantity import scaled
 
-FRACTION: Final = "gpu-fraction"
-MEMORY: Final = "gpu-memory"
-DEVICES: Final = "gpu-fraction-num-devices"
-CONTAINER: Final = "gpu-fraction-container-name"
-MPS: Final = "mps"
-CONFIG: Final = "runai/shared-gpu-configmap"
-ANNOTATIONS: Final = (FRACTION, MEMORY, DEVICES, CONTAINER, MPS)
+ANNOTATIONS: Final = (GPU_FRACTION, GPU_MEMORY, FRACTION_DEVICES, FRACTION_CONTAINER, MPS)
 """Every annotation that decides whether a pod is refused."""
-GPU: Final = "nvidia.com/gpu"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 VARIABLES: Final = (VISIBLE_DEVICES, "RUNAI_NUM_OF_GPUS", "GPU_PORTION")
 MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 
 _SAFE_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _RANDOM_LENGTH: Final = 7
-_NAME_ROOM: Final = 63 - 13 - 10 - 1 - 5
-"""Room for base name and container index in a volume name, which is a DNS label."""
+_LONGEST_BASE: Final = 63 - 13 - 10 - 1 - 5
+"""The most letters of base name and container index in a volume name, which is a DNS label."""
 _FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity)|nan", re.ASCII | re.I)
 _HEX_FLOAT: Final = re.compile(r"[+-]?0x[0-9a-f_]*\.?[0-9a-f_]*p[+-]?\d+", re.ASCII | re.I)
 _UNSIGNED: Final = re.compile(r"\d+", re.ASCII)
 _LONGEST_NUMBER: Final = 64
 
-INSTEAD: Final = f"write the annotation {FRACTION}, {MEMORY}, or a limit of {GPU}: one of the three"
+INSTEAD: Final = f"write the annotation {GPU_FRACTION}, {GPU_MEMORY}, or a limit of {GPU}: one of the three"
 
 
 class ContainerRef(NamedTuple):
@@ -69,7 +71,7 @@ def containers_of(pod: Json) -> Iterator[tuple[ContainerRef, Json]]:
 def wants_fraction(pod: Json) -> bool:
     """Whether the pod requests a fraction of a GPU, with a valid or an invalid value."""
     annotations = annotations_of(pod)
-    return FRACTION in annotations or MEMORY in annotations
+    return GPU_FRACTION in annotations or GPU_MEMORY in annotations
 
 
 def fraction_container(pod: Json) -> ContainerRef | None:
@@ -79,7 +81,7 @@ def fraction_container(pod: Json) -> ContainerRef | None:
     """
     if not wants_fraction(pod) or not objects_at(object_at(pod, "spec"), "containers", "spec"):
         return None
-    wanted = annotations_of(pod).get(CONTAINER, "")
+    wanted = annotations_of(pod).get(FRACTION_CONTAINER, "")
     if not wanted:
         return ContainerRef("containers", 0)
     for ref, container in containers_of(pod):
@@ -88,7 +90,7 @@ def fraction_container(pod: Json) -> ContainerRef | None:
     names = ", ".join(text_at(container, "name") for _, container in containers_of(pod))
     raise Refused(
         f"failed to get fraction container ref: container with name {wanted} not found for fraction request: "
-        f"name one of {names} in annotation {CONTAINER}"
+        f"name one of {names} in annotation {FRACTION_CONTAINER}"
     )
 
 
@@ -117,21 +119,20 @@ def validate(request: AdmissionRequest, pod: Json) -> None:
     KAI accepts what the last rule refuses.
     """
     annotations = annotations_of(pod)
-    fraction, memory = annotations.get(FRACTION), annotations.get(MEMORY)
+    fraction, memory = annotations.get(GPU_FRACTION), annotations.get(GPU_MEMORY)
     shared = fraction is not None or memory is not None
     if shared and not request.settings.gpu_sharing:
         meta = object_at(pod, "metadata")
         name = text_at(meta, "name") or text_at(meta, "generateName")
         raise Refused(
             f"attempting to create a pod {text_at(meta, 'namespace')}/{name} with gpu sharing request, "
-            "while GPU "
-            f"sharing is disabled: ask for whole GPUs with a limit of {GPU}, or have GPU sharing switched on"
+            "while GPU sharing is disabled: "
+            f"ask for whole GPUs with a limit of {GPU}, or have GPU sharing switched on"
         )
     if annotations.get(MPS) == "true" and not shared:
         raise Refused(
-            f"MPS is only supported with GPU fraction request: add annotation {FRACTION} or {MEMORY}, or "
-            "remove "
-            f"annotation {MPS}"
+            "MPS is only supported with GPU fraction request: "
+            f"add annotation {GPU_FRACTION} or {GPU_MEMORY}, or remove annotation {MPS}"
         )
     whole = any(
         object_at(object_at(container, "resources"), "limits").get(GPU) is not None
@@ -143,11 +144,10 @@ def validate(request: AdmissionRequest, pod: Json) -> None:
         )
     if memory is not None and (fraction is not None or whole):
         raise Refused(f"cannot request both GPU and GPU memory: {INSTEAD}")
-    if DEVICES in annotations and not shared:
+    if FRACTION_DEVICES in annotations and not shared:
         raise Refused(
             "cannot request multiple fractional devices without specifying fraction portion or gpu-memory: "
-            "add "
-            f"annotation {FRACTION} or {MEMORY}, or remove annotation {DEVICES}"
+            f"add annotation {GPU_FRACTION} or {GPU_MEMORY}, or remove annotation {FRACTION_DEVICES}"
         )
     if memory is not None and not _positive(memory):
         raise Refused(
@@ -156,10 +156,10 @@ def validate(request: AdmissionRequest, pod: Json) -> None:
         )
     if fraction is not None:
         _validate_fraction(fraction)
-    if DEVICES in annotations and not _positive(annotations[DEVICES]):
+    if FRACTION_DEVICES in annotations and not _positive(annotations[FRACTION_DEVICES]):
         raise Refused(
             "fraction count annotation value must be a positive integer greater than 0: "
-            f'{DEVICES} is "{annotations[DEVICES]}"'
+            f'{FRACTION_DEVICES} is "{annotations[FRACTION_DEVICES]}"'
         )
     if shared:
         _refuse_mixture(pod)
@@ -177,8 +177,7 @@ def _validate_fraction(text: str) -> None:
     except ValueError:
         raise Refused(
             "gpu-fraction annotation value must be a float written with a decimal point or a scientific "
-            "notation: "
-            f'it is "{text}"; write "0.5" or "5e-1"'
+            f'notation: it is "{text}"; write "0.5" or "5e-1"'
         ) from None
 
 
@@ -210,9 +209,9 @@ def mutate(request: AdmissionRequest, pod: dict[str, Any]) -> None:
     if ref is None:
         return
     annotations = pod["metadata"].setdefault("annotations", {})
-    if not annotations.get(CONFIG):
-        annotations[CONFIG] = f"{base_name(pod, ref.place)}-{_random()}-shared-gpu"
-    config = f"{annotations[CONFIG]}-{ref.suffix}"
+    if not annotations.get(SHARED_GPU_CONFIG):
+        annotations[SHARED_GPU_CONFIG] = f"{base_name(pod, ref.place)}-{_random()}-shared-gpu"
+    config = f"{annotations[SHARED_GPU_CONFIG]}-{ref.suffix}"
     container = pod["spec"][ref.field][ref.place]
     for variable in VARIABLES:
         set_variable(container, _from_config(variable, config))
@@ -233,7 +232,7 @@ def base_name(pod: Json, index: int) -> str:
     owners = objects_at(meta, "ownerReferences", "metadata")
     name = (text_at(owners[0], "name") if owners else "") or text_at(meta, "name")
     name = name or text_at(meta, "generateName") or "pod"
-    return name[: _NAME_ROOM - len(str(index))].rstrip("-.")
+    return name[: _LONGEST_BASE - len(str(index))].rstrip("-.")
 
 
 def _random() -> str:

@@ -12,6 +12,7 @@ from kai_cp.explain.draft import BadOperation, nearest
 from kai_cp.explain.operations import ADDABLE, QUEUE_FIELDS, QUEUE_RESOURCES, path_of
 from kai_cp.explain.raw import metadata
 from kai_cp.json_types import Object
+from kai_cp.keys import GPU
 from kai_cp.reader.times import go_duration
 from kai_cp_models.policy import POLICY_ACTIONS
 from kai_cp_models.shown import shown
@@ -169,7 +170,7 @@ def _set_request(value: str, now: float) -> list[Object]:
     match = re.fullmatch(r"(podgroup/[^/]+/[^/]+?)\.(gpu|cpu|memory|gpu-fraction|[^/]+/[^/]+)", where)
     if match is None:
         raise BadOperation("expected podgroup/NAMESPACE/NAME.RESOURCE=AMOUNT")
-    group, resource = match[1], "nvidia.com/gpu" if match[2] == "gpu" else match[2]
+    group, resource = match[1], GPU if match[2] == "gpu" else match[2]
     op: Object = {"op": "set-request", "podGroup": _group(group), "resource": resource}
     return [{**op, "value": _quantity(amount)}]
 

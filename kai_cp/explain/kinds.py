@@ -13,7 +13,7 @@ from typing import Any, Final
 from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials, smallest
 from kai_cp.json_types import Object, plain_number
-from kai_cp.reader.shares import FRACTION
+from kai_cp.keys import GPU, GPU_FRACTION
 from kai_cp_models.pods import PodStatus
 from kai_cp_models.policy import EVICTION_ACTIONS
 from kai_cp_models.queries.why import free_after, own_faults, refuses
@@ -24,7 +24,6 @@ _MOST_QUEUES: Final = 8
 _MOST_TOGETHER: Final = 3
 """The most taints or selector keys that are given up together."""
 _HUNDREDTHS: Final = 100
-_WHOLE: Final = "nvidia.com/gpu"
 
 
 def waiting_pods(trials: Trials) -> list[Object]:
@@ -276,13 +275,13 @@ def _gpus_asked(trials: Trials) -> tuple[str, float, int] | None:
 
 def _request_of(pod: Object) -> tuple[str, float, int] | None:
     """The same for one pod; None if it asks for neither whole GPUs nor a part of one."""
-    if share := notes_of(pod).get(FRACTION):
+    if share := notes_of(pod).get(GPU_FRACTION):
         with suppress(ValueError):
-            return FRACTION, float(share), _HUNDREDTHS
+            return GPU_FRACTION, float(share), _HUNDREDTHS
         return None
     containers = spec_of(pod).get("containers") or [{}]
-    asked = ((containers[0].get("resources") or {}).get("requests") or {}).get(_WHOLE, "")
-    return (_WHOLE, int(asked), 1) if str(asked).isdigit() else None
+    asked = ((containers[0].get("resources") or {}).get("requests") or {}).get(GPU, "")
+    return (GPU, int(asked), 1) if str(asked).isdigit() else None
 
 
 def _smallest(trials: Trials, make: Callable[[int], FixCandidate], most: int) -> Fix | None:

@@ -14,8 +14,6 @@ from kai_cp.explain.draft import BadOperation, Draft, clone, nearest
 from kai_cp.explain.places import end_groups, end_pods, promised, restart
 from kai_cp.explain.planned import PARTS, planned, state_requests
 from kai_cp.explain.raw import (
-    QUEUE_LABEL,
-    SUBGROUP,
     alive,
     group_of,
     holds,
@@ -27,6 +25,7 @@ from kai_cp.explain.raw import (
     subgroup_of,
 )
 from kai_cp.json_types import Object
+from kai_cp.keys import GPU_FRACTION, QUEUE, SUBGROUP
 from kai_cp.reader.policy import stuck_threshold_seconds
 from kai_cp.reader.times import seconds_of
 from kai_cp_models.policy import POLICY_ACTIONS, Policy
@@ -362,7 +361,7 @@ def _set_group_queue(draft: Draft, op: Object) -> None:
     group = _group(draft, op)
     draft.find("queues", "queue", op["queue"])
     group["spec"]["queue"] = op["queue"]
-    group["metadata"].setdefault("labels", {})[QUEUE_LABEL] = op["queue"]
+    group["metadata"].setdefault("labels", {})[QUEUE] = op["queue"]
 
 
 def _clear_backoff(draft: Draft, op: Object) -> None:
@@ -377,8 +376,8 @@ def _set_request(draft: Draft, op: Object) -> None:
     resource, value = op["resource"], op["value"]
     for pod in draft.waiting_pods(path_of(op["podGroup"])):
         resources = pod["spec"]["containers"][0].setdefault("resources", {})
-        if resource == "gpu-fraction":
-            pod["metadata"].setdefault("annotations", {})["gpu-fraction"] = str(value)
+        if resource == GPU_FRACTION:
+            pod["metadata"].setdefault("annotations", {})[GPU_FRACTION] = str(value)
             continue
         for part in ("requests", "limits"):
             if part == "requests" or resource in (resources.get("limits") or {}):

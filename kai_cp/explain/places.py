@@ -12,8 +12,6 @@ from typing import Any
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.raw import (
-    LAST_EVICTION,
-    LAST_START,
     group_of,
     key_of,
     labels_of,
@@ -22,9 +20,9 @@ from kai_cp.explain.raw import (
     spec_of,
 )
 from kai_cp.json_types import Object
+from kai_cp.keys import GPU_GROUP, LAST_EVICTION, LAST_START
 from kai_cp_models.plan import Decision, Plan
 
-_GPU_GROUP = "runai-gpu-group"
 _NOMINATED = "nominatedNodeName"
 
 
@@ -50,7 +48,7 @@ def restart(draft: Draft, keys: Set[str]) -> None:
         head, status = pod["metadata"], pod.get("status") or {}
         pod["spec"].pop("nodeName", None)
         head.pop("deletionTimestamp", None)
-        head["labels"] = {k: v for k, v in labels_of(pod).items() if not k.startswith(_GPU_GROUP)}
+        head["labels"] = {k: v for k, v in labels_of(pod).items() if not k.startswith(GPU_GROUP)}
         head["uid"] = uids[key_of(pod)] = str(head.get("uid") or "")[:-1] + "e"
         kept = {name: status[name] for name in ("resourceClaimStatuses",) if name in status}
         pod["status"] = {"phase": "Pending", "qosClass": status.get("qosClass", "Burstable"), **kept}
@@ -104,7 +102,7 @@ def _start(draft: Draft, pod: Object, place: Decision, at: str) -> None:
     pod["status"] = {**(pod.get("status") or {}), "phase": "Running", "startTime": at}
     labels = pod["metadata"].setdefault("labels", {})
     for name in place.gpu_groups:
-        labels[_GPU_GROUP if len(place.gpu_groups) == 1 else f"{_GPU_GROUP}/{name}"] = name
+        labels[GPU_GROUP if len(place.gpu_groups) == 1 else f"{GPU_GROUP}/{name}"] = name
     # The binder writes devices into the objects; until then, and here, the BindRequest has them.
     if place.details or len(place.gpu_groups) > 1:
         chosen = {"selectedGPUGroups": list(place.gpu_groups)} if place.gpu_groups else {}

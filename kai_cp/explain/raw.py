@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Final
 
 from kai_cp.json_types import Json
+from kai_cp.keys import POD_GROUP, SUBGROUP
 from kai_cp.reader.times import go_duration, seconds_of
-
-GROUP: Final = "pod-group-name"
-SUBGROUP: Final = "kai.scheduler/subgroup-name"
-QUEUE_LABEL: Final = "kai.scheduler/queue"
-EXPECTED_RUNTIME: Final = "kai-cp/expected-runtime"
-LAST_START: Final = "kai.scheduler/last-start-timestamp"
-LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
+from kai_cp_models.records.notes import EXPECTED
 
 
 def metadata(item: Json) -> Json:
@@ -53,7 +47,7 @@ def labels_of(item: Json) -> Json:
 
 def group_of(pod: Json) -> str | None:
     """``namespace/name`` of a pod's pod group."""
-    name = notes_of(pod).get(GROUP)
+    name = notes_of(pod).get(POD_GROUP)
     return f"{metadata(pod).get('namespace') or 'default'}/{name}" if name else None
 
 
@@ -95,7 +89,7 @@ def known_ends(raw: Json) -> dict[str, float | None]:
 
 
 def _end(pod: Json, group_notes: Json) -> float | None:
-    declared = notes_of(pod).get(EXPECTED_RUNTIME) or group_notes.get(EXPECTED_RUNTIME)
+    declared = notes_of(pod).get(EXPECTED) or group_notes.get(EXPECTED)
     spans: list[float] = []
     if declared:
         with contextlib.suppress(ValueError):

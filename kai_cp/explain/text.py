@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kai_cp.explain.rule_names import rule_words
 from kai_cp.json_types import Json, Object
+from kai_cp.keys import GPU
 from kai_cp.report.headline import cut_words
 from kai_cp_models.pods import UNLIMITED
 
@@ -212,7 +213,7 @@ def _request(resource: str, value: Any) -> str:
     """A smaller request: whole GPUs by their usual name, everything else by its field."""
     if resource.startswith("gpu-"):
         return f"ask for a {resource} of {value} per pod"
-    unit = f"GPU{'s' * (str(value) != '1')}" if resource in ("gpu", "nvidia.com/gpu") else resource
+    unit = f"GPU{'s' * (str(value) != '1')}" if resource in ("gpu", GPU) else resource
     return f"ask for {value} {unit} per pod"
 
 

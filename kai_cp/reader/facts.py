@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from kai_cp.json_types import Json
+from kai_cp.keys import POD_GROUP, SUBGROUP
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.fields import EMPTY, Malformed, typed
 from kai_cp.reader.limits import refuse_costly
@@ -24,8 +25,6 @@ from kai_cp.reader.times import instant, optional_instant
 from kai_cp_models.pods import PodKey, Revision
 from kai_cp_models.settings import Limits
 
-GROUP_ANNOTATION: Final = "pod-group-name"
-SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"
 _PRIORITY_LABEL: Final = "kai.scheduler/task-priority"
 _KUBEFLOW_LABEL: Final = "training.kubeflow.org/job-role"
 _RAY_LABEL: Final = "ray.io/node-type"
@@ -138,7 +137,7 @@ class FactReader:
             sys.intern(spec.node_name or ""),
             bool(spec.scheduling_gates),
             optional_instant(head.creation_timestamp, "metadata.creationTimestamp") or 0.0,
-            annotations.get(GROUP_ANNOTATION, ""),
+            annotations.get(POD_GROUP, ""),
             told.subgroup,
             told.labels,
             told.order,
@@ -159,7 +158,7 @@ class FactReader:
         if found is None:
             found = LabelFacts(
                 labels,
-                labels.get(SUBGROUP_LABEL, ""),
+                labels.get(SUBGROUP, ""),
                 _order(labels),
                 group_labels(labels),
                 not REVISION_LABELS.isdisjoint(labels),

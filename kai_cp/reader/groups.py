@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kai_cp.json_types import Json
+from kai_cp.keys import LAST_EVICTION, LAST_START, STALE_SINCE
 from kai_cp.reader.annotations import read_group_notes
 from kai_cp.reader.document import parsed
 from kai_cp.reader.fields import (
@@ -52,9 +53,6 @@ _SPEC: Final = frozenset(
         "stalenessGracePeriod",
     )
 )
-_LAST_START: Final = "kai.scheduler/last-start-timestamp"
-_LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
-_STALE: Final = "kai.scheduler/stale-podgroup-timestamp"
 
 _DEFAULT_PRIORITY = 50
 _NON_PREEMPTIBLE_FROM = 100
@@ -136,7 +134,7 @@ def read_groups(
             notes.aside(title("PodGroup", identity), problem)
             return None, False
         if group.last_start is not None and group.last_start > now:
-            field = entry("metadata.annotations", _LAST_START)
+            field = entry("metadata.annotations", LAST_START)
             notes.aside(title("PodGroup", key), f"{field}: lies in the future")
         # A group with notes is read again, so that its notes are reported again.
         return group, versioned(obj) and len(notes) == before
@@ -177,9 +175,9 @@ def _group(
         _preemptible(said.preemptibility, priority),
         root,
         optional_instant(head.creation_timestamp, "metadata.creationTimestamp") or 0.0,
-        _state(annotations, _LAST_START, key, notes),
-        _state(annotations, _LAST_EVICTION, key, notes),
-        _state(annotations, _STALE, key, notes),
+        _state(annotations, LAST_START, key, notes),
+        _state(annotations, LAST_EVICTION, key, notes),
+        _state(annotations, STALE_SINCE, key, notes),
         max(_seconds(spec, "preemptionDelay", key, notes) or 0.0, 0.0),
         _seconds(spec, "stalenessGracePeriod", key, notes),
         _backed_off(obj, spec, head.labels or EMPTY, policy),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.keys import GPU_MEMORY_LABEL
 from kai_cp.reader.devices import PoolPart, newest, read_pool
 from kai_cp.reader.document import parsed
 from kai_cp.reader.fields import Malformed, bool_at, entry, object_at, objects_at, shown, strings_at, text_at
@@ -22,7 +23,6 @@ from kai_cp_models.pods import MILLI
 from kai_cp_models.policy import Policy
 from kai_cp_models.snapshot import Node, Taint
 
-_GPU_MEMORY: Final = "nvidia.com/gpu.memory"
 _GPU_COUNT: Final = "nvidia.com/gpu.count"
 _MIG_STRATEGY: Final = "nvidia.com/mig.strategy"
 _MIG_ENABLED: Final = "node-role.kubernetes.io/mig-enabled"
@@ -120,12 +120,12 @@ def _draft(obj: Json, name: str, dra_gpus: int, notes: Notes) -> NodeDraft:
 
 def _gpu_memory_mib(labels: Mapping[str, str], name: str, notes: Notes) -> tuple[int, bool]:
     """Memory of each GPU, and whether the node states it (2.3)."""
-    text = labels.get(_GPU_MEMORY)
+    text = labels.get(GPU_MEMORY_LABEL)
     if text is None:
         return _DEFAULT_GPU_MEMORY_MIB, False
     if not _WHOLE.fullmatch(text):
         problem = f"{shown(text)} is not a number of MiB; the label is ignored"
-        notes.aside(f"Node {name}", f"{entry('metadata.labels', _GPU_MEMORY)}: {problem}")
+        notes.aside(f"Node {name}", f"{entry('metadata.labels', GPU_MEMORY_LABEL)}: {problem}")
         return _DEFAULT_GPU_MEMORY_MIB, False
     mib = gpu_memory_mib(text)
     return (mib, True) if mib else (_DEFAULT_GPU_MEMORY_MIB, False)

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import orjson
 
+from kai_cp.keys import NUMA_OBSERVED, NUMA_PREDICTED
 from kai_cp.reader.fields import Malformed, entry, object_at, shown, text_at
 from kai_cp.reader.resources import amounts
 
 ZoneRows = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
-_ANNOTATIONS: Final = ("kai.scheduler/numa-placement-observed", "kai.scheduler/numa-placement-predicted")
+_ANNOTATIONS: Final = (NUMA_OBSERVED, NUMA_PREDICTED)
 _NAMES: Final = frozenset(_ANNOTATIONS)
 
 

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 from msgspec import structs
 
 from kai_cp.json_types import Json
+from kai_cp.keys import POD_GROUP, SUBGROUP
 from kai_cp.reader.binds import Promise
 from kai_cp.reader.classes import terms_of
 from kai_cp.reader.document import parsed
-from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
+from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.listed import ListedObjects
 from kai_cp.reader.memo import Memo, versioned
@@ -228,7 +229,7 @@ class PodResolver:
             self._ungrouped(facts, "the pod counts in no queue, and nothing evicts it")
         elif known is not None and known.whole and status in ACTIVE_ALLOCATED and not _sound(known, facts):
             told = shown(facts.subgroup)
-            label = f"metadata.labels[{SUBGROUP_LABEL}]: {told} is not a subgroup of its pod group"
+            label = f"metadata.labels[{SUBGROUP}]: {told} is not a subgroup of its pod group"
             self.notes.aside(title("Pod", facts.key), f"{label}, so no other pod group gets its place")
         gpu_groups: tuple[str, ...] = ()
         if facts.draft.spec.gpu.shares:
@@ -264,10 +265,10 @@ class PodResolver:
         if status.get("phase") not in ("Running", "Pending"):
             return None
         labels = {k: v for k, v in _object(metadata.get("labels")).items() if isinstance(v, str)}
-        name = _object(metadata.get("annotations")).get(GROUP_ANNOTATION)
+        name = _object(metadata.get("annotations")).get(POD_GROUP)
         group = GroupKey(identity[0], name) if isinstance(name, str) else None
         if group is not None and group in self.groups and metadata.get("deletionTimestamp") is None:
-            self.hidden[group, labels.get(SUBGROUP_LABEL) or DEFAULT] += 1
+            self.hidden[group, labels.get(SUBGROUP) or DEFAULT] += 1
         amounts = readable_requests(spec)
         shared = group_labels(labels)
         gpu = GpuRequest(devices=amounts.get("gpu", 0) // MILLI)

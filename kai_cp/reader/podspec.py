@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kai_cp.json_types import Json
+from kai_cp.keys import SHARED_GPU_CONFIG
 from kai_cp.reader.affinity import (
     Namespaces,
     read_node_affinity,
@@ -18,7 +19,6 @@ from kai_cp.reader.needs import read_claims, read_config_maps, read_host_ports, 
 from kai_cp.reader.requests import guaranteed, read_requests
 from kai_cp.reader.resources import ResourceAmounts, vector
 from kai_cp.reader.shares import read_gpu
-from kai_cp.reader.spec_source import SHARED_CONFIG_MAP
 from kai_cp_models.pods import PodSpec
 
 
@@ -67,7 +67,7 @@ def read_spec(source: Json, namespaces: Namespaces) -> SpecDraft:
     amounts, containers = read_requests(spec)
     gpu = read_gpu(annotations, amounts)
     affinity = object_at(spec, "affinity", "spec")
-    prefix = annotations.get(SHARED_CONFIG_MAP)
+    prefix = annotations.get(SHARED_GPU_CONFIG)
     maps = {found for found in read_config_maps(spec) if not prefix or not found.startswith(prefix)}
     labels = strings_at(source, "labels", "metadata")
     return SpecDraft(

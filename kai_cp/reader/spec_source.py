@@ -12,12 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from kai_cp.json_types import Json
+from kai_cp.keys import FRACTION_DEVICES, GPU_FRACTION, GPU_MEMORY, SHARED_GPU_CONFIG
 from kai_cp.reader.fields import EMPTY, Malformed, typed
-from kai_cp.reader.shares import DEVICES, FRACTION, MEMORY
 from kai_cp_models.migs import MIG_PREFIX
 
-SHARED_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
-_ANNOTATIONS: Final = frozenset((MEMORY, FRACTION, DEVICES, SHARED_CONFIG_MAP))
+_ANNOTATIONS: Final = frozenset((GPU_MEMORY, GPU_FRACTION, FRACTION_DEVICES, SHARED_GPU_CONFIG))
 _STATUS: Final = frozenset(("qosClass", "resourceClaimStatuses"))
 _VOLUME: Final = frozenset(("persistentVolumeClaim", "configMap", "projected"))
 

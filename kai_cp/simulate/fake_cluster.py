@@ -14,8 +14,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api.moved import MovedPods
 from kai_cp.kube.api.promises import failures_note, failures_of, lost_places, moved_note
 from kai_cp.kube.api.store import ObjectKey
@@ -86,7 +87,7 @@ class FakeCluster:
         for group in lost.keys() & stopped:
             uid = self._pods[lost[group]]["metadata"].get("uid", "")
             times = failures_of(self._noted(group), uid) + 1
-            self.note(group, {names.FAILURES: failures_note(uid, times, self.now)})
+            self.note(group, {keys.FAILURES: failures_note(uid, times, self.now)})
         return results
 
     def advance(self, seconds: float) -> None:
@@ -137,7 +138,7 @@ class FakeCluster:
 
     def _noted(self, group: GroupKey) -> str | None:
         item = self._groups.get(group)
-        return None if item is None else api_objects.annotations_of(item).get(names.FAILURES)
+        return None if item is None else api_objects.annotations_of(item).get(keys.FAILURES)
 
     def _nominate(self, plan: Plan) -> None:
         """Let waiting pods name the nodes that the plan promises them, and no others."""
@@ -177,7 +178,7 @@ class FakeCluster:
             if "deletionTimestamp" not in pod["metadata"]
         )
         if not placed:
-            self._annotate(group, names.LAST_START)
+            self._annotate(group, keys.LAST_START)
 
     def _bound(self, key: ObjectKey, uid: str | None) -> None:
         pod, request = self._pods.get(key), self._requests.get(key)
@@ -193,9 +194,9 @@ class FakeCluster:
         labels = dict(pod["metadata"].get("labels") or {})
         groups = request["spec"].get("selectedGPUGroups") or []
         if len(groups) == 1:
-            labels[names.GPU_GROUP] = groups[0]
+            labels[keys.GPU_GROUP] = groups[0]
         elif groups:
-            labels.update({f"{names.GPU_GROUP}/{group}": group for group in groups})
+            labels.update({f"{keys.GPU_GROUP}/{group}": group for group in groups})
         node = request["spec"]["selectedNode"]
         meta = self._changed(pod, labels=labels) if labels else self._changed(pod)
         self._pods[key] = {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}}
@@ -214,13 +215,13 @@ class FakeCluster:
         if "deletionTimestamp" in pod["metadata"]:
             return "conflict", "it is terminating already"
         if decision.group is not None and decision.action not in STATE_ACTIONS:
-            self._annotate(decision.group, names.LAST_EVICTION)
+            self._annotate(decision.group, keys.LAST_EVICTION)
             if decision.action == "maxruntime":
-                self._annotate(decision.group, names.ENDED)
+                self._annotate(decision.group, keys.ENDED)
             if decision.action == "defrag":
                 group = self._groups.get(decision.group)
-                before = None if group is None else api_objects.annotations_of(group).get(names.MOVED)
-                self.note(decision.group, {names.MOVED: moved_note(before, self.now, 1, 0)})
+                before = None if group is None else api_objects.annotations_of(group).get(keys.MOVED)
+                self.note(decision.group, {keys.MOVED: moved_note(before, self.now, 1, 0)})
         self._note("evicted", key)
         uid = pod["metadata"].get("uid")
         grace = api_objects.grace_seconds(pod) if pod["spec"].get("nodeName") else 0.0
@@ -245,7 +246,7 @@ class FakeCluster:
         meta["uid"] = f"{old.get('uid', old['name'])}.r{number}"
         meta["creationTimestamp"] = api_objects.rfc3339(self.now)
         labels = meta.get("labels") or {}
-        meta["labels"] = {k: v for k, v in labels.items() if not k.startswith(names.GPU_GROUP)}
+        meta["labels"] = {k: v for k, v in labels.items() if not k.startswith(keys.GPU_GROUP)}
         spec = {k: v for k, v in pod["spec"].items() if k != "nodeName"}
         self.add_pod({**pod, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
 

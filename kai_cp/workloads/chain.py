@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kai_cp.workloads import keys
+from kai_cp import keys
 from kai_cp.workloads.items import GroupingError, Item
 from kai_cp.workloads.reads import Forbidden, Reads
 

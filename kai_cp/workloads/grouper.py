@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from kai_cp import keys
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import shown
-from kai_cp.workloads import keys, stored
+from kai_cp.workloads import stored
 from kai_cp.workloads.chain import Chain, walk
 from kai_cp.workloads.groups import Group, Grouped
 from kai_cp.workloads.items import GroupingError, Item, annotation, label

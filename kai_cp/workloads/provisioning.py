@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.subgroups import DEFAULT, read_tree
 from kai_cp.reader.times import instant
-from kai_cp.workloads import keys
 from kai_cp.workloads.scaling import ScalingSetup, demand, held_back, over, scheduled_condition, unschedulable
 from kai_cp_models.snapshot import Subgroup
 

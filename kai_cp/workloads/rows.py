@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kai_cp import keys
 from kai_cp.reader.fields import shown
-from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import (
     Item,

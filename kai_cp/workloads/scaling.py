@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.keys import GPU, POD_GROUP, SCALING_NAMESPACE
 from kai_cp.object_names import LONGEST_LABEL, LONGEST_NAME
 from kai_cp.reader.fields import Malformed, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
@@ -26,8 +27,6 @@ from kai_cp_models.reasons import NOT_FOR_CAPACITY
 APP: Final = "scaling-pod"
 POD_NAME: Final = "shared-gpu-pod-name"
 POD_NAMESPACE: Final = "shared-gpu-pod-namespace"
-GROUP: Final = "pod-group-name"
-GPU: Final = "nvidia.com/gpu"
 HELD: Final = NOT_FOR_CAPACITY | {"PreemptionDelayNotElapsed", "InVain"}
 """Reasons of a pod group that no new node would remove."""
 COPIED: Final = ("tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")
@@ -39,7 +38,7 @@ COOL_DOWN_SECONDS: Final = 60.0
 class ScalingSetup:
     """The settings of scaling pods. A ``gpu-memory`` pod counts as ``memory_ratio`` of a GPU."""
 
-    namespace: str = "kai-scale-adjust"
+    namespace: str = SCALING_NAMESPACE
     image: str = "kai-cp"
     account: str = "kai-scale-adjust"
     scheduler_name: str = "kai-scheduler"
@@ -169,7 +168,7 @@ def _waiting(
     for pod, meta in _with_meta(pods):
         namespace = text_at(meta, "namespace")
         try:
-            group = strings_at(meta, "annotations", "metadata").get(GROUP, "")
+            group = strings_at(meta, "annotations", "metadata").get(POD_GROUP, "")
             if over(pod) or _placed(pod) or not unschedulable(pod) or "deletionTimestamp" in meta:
                 continue
             asked = demand(pod, setup)
@@ -199,7 +198,7 @@ def _held(
     source: tuple[str, str], known: Mapping[tuple[str, str], Json], groups: Mapping[tuple[str, str], Json]
 ) -> bool:
     annotations = strings_at(object_at(known[source], "metadata"), "annotations", "metadata")
-    return held_back(groups.get((source[0], annotations.get(GROUP, ""))))
+    return held_back(groups.get((source[0], annotations.get(POD_GROUP, ""))))
 
 
 def _devices(pod: Json) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kai_cp.keys import NODE_POOL, QUEUE
 from kai_cp.workloads.kinds import Kinds, builtin_kinds
 
 
@@ -13,8 +14,8 @@ class GroupingSettings:
     """Settings of the grouper, with KAI's defaults."""
 
     scheduler_name: str = "kai-scheduler"
-    queue_label_key: str = "kai.scheduler/queue"
-    node_pool_label_key: str = "kai.scheduler/node-pool"
+    queue_label_key: str = QUEUE
+    node_pool_label_key: str = NODE_POOL
     search_legacy_pod_groups: bool = True
     knative_gang_schedule: bool = True
     namespace_labels: Mapping[str, str] = field(default_factory=dict)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Json
 from kai_cp.reader.times import go_duration
-from kai_cp.workloads import keys
 from kai_cp.workloads.groups import SPEC_KEYS, Group
 from kai_cp.workloads.settings import GroupingSettings
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.keys import GPU, GPU_MEMORY_LABEL, RECEIVED_TYPE
 from kai_cp.reader.fields import Malformed, object_at, text_at
 from kai_cp.reader.needs import read_claims
 from kai_cp.reader.nodes import gpu_memory_mib
@@ -25,11 +26,8 @@ from kai_cp_models.quantity import scaled
 Sum = dict[str, int]
 """Thousandths of the unit by resource name."""
 
-GPU: Final = "nvidia.com/gpu"
-GPU_MEMORY: Final = "run.ai/gpu.memory"
+_SHOWN_MEMORY: Final = "run.ai/gpu.memory"
 """Resource under which a requested share of memory is shown, in MiB, while no node is known."""
-_GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
-_RECEIVED: Final = "received-resource-type"
 _AMD_LABEL: Final = re.compile(r"beta\.amd\.com/gpu\.vram\.(\d+)([KMGT]?)")
 _AMD_MEBIBYTES: Final = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
 _HELD: Final = frozenset(("Pending", "Running"))
@@ -76,15 +74,15 @@ def usage_of(pod: Json, node_labels: Mapping[str, str]) -> Usage:
     total = by_name(amounts, spec)
     requested, allocated = dict(total), dict(total)
     if gpu is not None and gpu.shares:
-        received = annotations.get(_RECEIVED) == "Fraction"
+        received = annotations.get(RECEIVED_TYPE) == "Fraction"
         if gpu.kind is GpuKind.MEMORY:
-            requested[GPU_MEMORY] = gpu.memory_mib * gpu.devices * MILLI
+            requested[_SHOWN_MEMORY] = gpu.memory_mib * gpu.devices * MILLI
             size = memory_of_gpu(node_labels) if received else 0
             if size:
                 # Rounded up to hundredths of a device, as the scheduler charges it.
                 allocated[GPU] = gpu.devices * -(-100 * gpu.memory_mib // size) * (MILLI // 100)
             elif received and holds:
-                problem = f"its node has no label {_GPU_MEMORY_LABEL}, so its share of a GPU is not known"
+                problem = f"its node has no label {GPU_MEMORY_LABEL}, so its share of a GPU is not known"
         else:
             requested[GPU] = gpu.milli_portion * gpu.devices
             if received:
@@ -231,14 +229,14 @@ def gpus_of(found: Mapping[str, int]) -> int:
         mig = re.fullmatch(r"nvidia\.com/mig-(\d+)g\..*", name)
         if mig:
             total += int(mig[1]) * amount
-        elif name != GPU_MEMORY and (name.endswith("gpu") or ("/" not in name and "gpu" in name.lower())):
+        elif name != _SHOWN_MEMORY and (name.endswith("gpu") or ("/" not in name and "gpu" in name.lower())):
             total += amount
     return total
 
 
 def memory_of_gpu(labels: Mapping[str, str]) -> int:
     """Memory of one GPU of a node by its labels [MiB]; 0 when they do not tell."""
-    if told := gpu_memory_mib(labels.get(_GPU_MEMORY_LABEL, "")):
+    if told := gpu_memory_mib(labels.get(GPU_MEMORY_LABEL, "")):
         return told
     for key in labels:
         found = _AMD_LABEL.fullmatch(key)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from kai_cp import yaml_text
+from kai_cp import keys, yaml_text
 from kai_cp.object_names import LONGEST_NAME
 from kai_cp.reader.times import go_duration
-from kai_cp.workloads import keys
 from kai_cp.workloads.defaults import KindDefaults
 from kai_cp.workloads.groups import Group, GroupTopology
 from kai_cp.workloads.items import Item, Reference

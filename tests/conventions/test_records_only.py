@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kai_cp import keys
+
 ROOT = Path(__file__).parents[2]
 MODELS = sorted((ROOT / "models/kai_cp_models").rglob("*.py"))
 PROGRAM = [*MODELS, *sorted((ROOT / "kai_cp").rglob("*.py"))]
@@ -42,6 +44,22 @@ def test_no_rule_looks_into_a_raw_object() -> None:
 def holders(text: str) -> list[str]:
     """Modules that contain a text."""
     return [str(path.relative_to(ROOT)) for path in PROGRAM if text in path.read_text()]
+
+
+def test_labels_and_annotations_are_written_once() -> None:
+    """Seven modules had ``pod-group-name``, under four names. Generators write what users write."""
+    values = {value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)}
+    written = {value for value in values if "/" in value or value.startswith(("pod-", "gpu-", "runai-"))}
+    assert len(written) > 30
+    makers = ("keys.py", "raw_objects.py", "bench", "simulate", "kube/demo")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+        for path in PROGRAM
+        if path not in MODELS and not str(path.relative_to(ROOT / "kai_cp")).startswith(makers)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in written
+    ]
+    assert found == []
 
 
 def test_quantities_have_one_grammar() -> None:

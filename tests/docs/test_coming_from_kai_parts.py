@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from kai_cp import keys
 from kai_cp.admission.request import AdmissionRequest, AdmissionSettings
 from kai_cp.admission.review import review
-from kai_cp.kube.api import api_objects, names
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.controllers.shard_objects import conditions
 from kai_cp.kube.install import definitions
@@ -97,7 +98,7 @@ def test_a_group_of_kais_grouper_is_read_with_its_fields() -> None:
 
 @pytest.mark.parametrize("chosen", ["", "side", "warm"])
 def test_the_binder_writes_the_config_maps_that_admission_names(chosen: str) -> None:
-    annotations = {"gpu-fraction": "0.5"} | ({names.FRACTION_CONTAINER: chosen} if chosen else {})
+    annotations = {"gpu-fraction": "0.5"} | ({keys.FRACTION_CONTAINER: chosen} if chosen else {})
     thing = new_pod(annotations, container("main"), container("side"), initContainers=[container("warm")])
     verdict = review(AdmissionRequest(AdmissionSettings(gpu_sharing=True), "CREATE", thing, namespace="team"))
     assert verdict.object is not None

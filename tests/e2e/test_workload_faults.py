@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 
+from kai_cp.keys import FOLLOW_QUEUE
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.demo.controlplane import ControlPlane
-from kai_cp.workloads.keys import FOLLOW_QUEUE
 from tests.e2e.proxy import Fault, FaultyProxy
 from tests.e2e.workloads import QUEUE, Workloads, definition, grant, install, remove, shape
 from tests.e2e.world import World

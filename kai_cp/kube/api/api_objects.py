@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names, resources
+from kai_cp.kube.api import resources
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.transforms import with_parameters
 from kai_cp.object_names import LONGEST_LABEL
@@ -54,7 +55,7 @@ def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 
 def group_of(pod: Object) -> GroupKey:
     """The pod group that a pod names."""
-    return GroupKey(pod["metadata"].get("namespace") or "", annotations_of(pod).get(names.GROUP, ""))
+    return GroupKey(pod["metadata"].get("namespace") or "", annotations_of(pod).get(keys.POD_GROUP, ""))
 
 
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
@@ -110,7 +111,7 @@ def received_gpu(asked: GpuRequest, node: Mapping[str, Any] | None) -> Object:
     if asked.kind is GpuKind.FRACTION:
         hundredths = asked.milli_portion // 10
     elif asked.kind is GpuKind.MEMORY:
-        memory = gpu_memory_mib(labels_of(node).get(names.GPU_MEMORY_LABEL, "")) if node is not None else 0
+        memory = gpu_memory_mib(labels_of(node).get(keys.GPU_MEMORY_LABEL, "")) if node is not None else 0
         # Rounded up, as it is charged (2.2): a share is never smaller than what was asked for.
         hundredths = -(-100 * asked.memory_mib // memory) if memory else 0
     return {"count": asked.devices, "portion": f"{hundredths / 100:.2f}"}
@@ -126,7 +127,7 @@ def bind_request(
     meta = pod["metadata"]
     asked = gpu_request(pod)
     # For people: a node whose name is too long for a label has none.
-    labels = {names.SELECTED_NODE: decision.node} if len(decision.node) <= LONGEST_LABEL else {}
+    labels = {keys.SELECTED_NODE: decision.node} if len(decision.node) <= LONGEST_LABEL else {}
     if pool is not None and pool[0] and pool[1]:
         labels[pool[0]] = pool[1]
     spec: Object = {

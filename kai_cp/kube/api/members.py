@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api.api_objects import annotations_of
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 
@@ -50,5 +50,5 @@ def groups_of(item: Object | None) -> tuple[ObjectKey, ...]:
     """The key of the pod group that an object names, () when it names none."""
     if item is None:
         return ()
-    name = annotations_of(item).get(names.GROUP)
+    name = annotations_of(item).get(keys.POD_GROUP)
     return ((item["metadata"].get("namespace") or "", name),) if name else ()

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api.api_objects import (
     annotations_of,
     belongs_to,
@@ -25,14 +25,13 @@ from kai_cp.kube.api.api_objects import (
     nominated_to,
 )
 from kai_cp.kube.api.store import ObjectKey, key_of
-from kai_cp.reader.shares import DEVICES, FRACTION, MEMORY
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
 
 LATE_SECONDS: Final = 15.0
 """How long places are kept after the last of the pods that leave is gone, which it is by the end of its grace
 period: the controller of Jobs creates the next pod after ten seconds, others at once."""
-_ASKED: Final = (FRACTION, MEMORY, DEVICES)
+_ASKED: Final = (keys.GPU_FRACTION, keys.GPU_MEMORY, keys.FRACTION_DEVICES)
 _CLAIMED: Final = ("nodeName", "volumes", "resourceClaims")
 
 
@@ -123,7 +122,7 @@ class MovedPods:
 def _stand_in(pod: Object) -> Object:
     """A pod that waits in place of one that leaves; no real pod has its name."""
     meta, status = pod["metadata"], pod.get("status") or {}
-    labels = {key: value for key, value in labels_of(pod).items() if not key.startswith(names.GPU_GROUP)}
+    labels = {key: value for key, value in labels_of(pod).items() if not key.startswith(keys.GPU_GROUP)}
     own = {
         "name": f"{meta['name']} (moved)",
         "uid": f"{meta.get('uid', '')}-moved",
@@ -191,7 +190,7 @@ def _asked(pod: Object) -> object:
     spec, annotations = pod["spec"], annotations_of(pod)
     containers = (spec.get("containers") or (), spec.get("initContainers") or ())
     return (
-        labels_of(pod).get(names.SUBGROUP),
+        labels_of(pod).get(keys.SUBGROUP),
         [[one.get("resources") or {} for one in some] for some in containers],
         spec.get("resources"),
         [annotations.get(name) for name in _ASKED],

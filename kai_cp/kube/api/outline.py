@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import orjson
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api.api_objects import labels_of
 from kai_cp.kube.api.resources import POD_GROUPS, PODS, Resource
 from kai_cp.reader.fields import Malformed
@@ -65,7 +65,7 @@ def _outline(item: Object) -> Object:
     meta = item["metadata"]
     # The server bounds annotations. By its labels a pod holds a part of a GPU.
     head = {key: meta[key] for key in (*_IDENTITY, "annotations") if key in meta}
-    ours = (key for key in labels_of(item) if key == names.SUBGROUP or key.startswith(names.GPU_GROUP))
+    ours = (key for key in labels_of(item) if key == keys.SUBGROUP or key.startswith(keys.GPU_GROUP))
     head["labels"] = {key: meta["labels"][key] for key in islice(ours, _MOST_NAMES)}
     head["ownerReferences"] = (meta.get("ownerReferences") or [])[:_MOST_OWNERS]
     return {**_small(item), "metadata": head, "status": _small(item.get("status") or {})}

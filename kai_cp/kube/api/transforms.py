@@ -12,13 +12,13 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.json_types import Object
+from kai_cp.keys import LAST_APPLIED
 
 CONTAINER_KEYS: Final = ("name", "ports", "resources", "volumeMounts", "volumeDevices", "restartPolicy")
 RESIZED_KEYS: Final = ("name", "allocatedResources", "resources")
 FINISHED_SPEC: Final = frozenset({"nodeName", "schedulerName", "priorityClassName"})
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NOISE: Final = frozenset({"managedFields", "selfLink"})
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 VOLATILE: Final = frozenset({"resourceVersion", "generation", "managedFields"})
 
 

@@ -17,8 +17,9 @@ from typing import Final
 
 import orjson
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable, Unauthorized
 from kai_cp.kube.api.recorder import Recorder
@@ -306,10 +307,10 @@ class Binder:
 
     def _post(self, request: Object, pod: Object, begun: Begun) -> None:
         meta = pod["metadata"]
-        annotations = {names.RECEIVED_TYPE: request["spec"].get("receivedResourceType") or "Regular"}
+        annotations = {keys.RECEIVED_TYPE: request["spec"].get("receivedResourceType") or "Regular"}
         zones = request["spec"].get("predictedNUMAZones")
         if zones:
-            annotations[names.NUMA_PREDICTED] = orjson.dumps(zones).decode()
+            annotations[keys.NUMA_PREDICTED] = orjson.dumps(zones).decode()
         # The server copies a binding's annotations to the pod, which saves a second write.
         body = {
             "apiVersion": "v1",

@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from kai_cp.kube.api import names, resources
+from kai_cp import keys
+from kai_cp.kube.api import resources
 from kai_cp.kube.serving.process import Connection, Lifecycle, connect
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def run(
     """Write the device to the pod's annotation, then hold the GPU until the process is told to end."""
     uuid = find()
     transport = connect(connection, "gpu-reservation", life)
-    annotation = {"metadata": {"annotations": {names.RESERVED_DEVICE: uuid}}}
+    annotation = {"metadata": {"annotations": {keys.RESERVED_DEVICE: uuid}}}
     if transport.patch(resources.PODS, namespace, pod, annotation) is None:
         LOG.error(
             "the pod of this process does not exist, so no GPU is reserved and the process ends",

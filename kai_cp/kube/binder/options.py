@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from kai_cp.kube.api import names
+from kai_cp import keys
 from kai_cp.kube.serving.flags import Seconds
 
 
@@ -19,10 +19,10 @@ class BinderOptions:
         str, Option(help="Bind only pods of this scheduler, where several binders run; empty: all.")
     ] = ""
     resource_reservation_namespace: Annotated[str, Option(help="Namespace of reservation pods.")] = (
-        names.RESERVATION_NAMESPACE
+        keys.RESERVATION_NAMESPACE
     )
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
-        names.RESERVATION_APP
+        keys.RESERVATION_APP
     )
     resource_reservation_service_account: Annotated[str, Option(help="Account of reservation pods.")] = (
         "kai-resource-reservation"

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.errors import ApiError, KubeError
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
@@ -21,9 +22,9 @@ LOG = logging.getLogger(__name__)
 LIVE: Final = frozenset({"Pending", "Running"})
 LOCKS: Final = 64
 """GPU groups share them: more than there are threads, and no more for more groups."""
-ASKS: Final = frozenset({names.GPU_FRACTION, names.GPU_MEMORY})
+ASKS: Final = frozenset({keys.GPU_FRACTION, keys.GPU_MEMORY})
 """Annotations of a pod that shares GPUs."""
-LABEL_PREFIX: Final = f"{names.GPU_GROUP}/"
+LABEL_PREFIX: Final = f"{keys.GPU_GROUP}/"
 
 
 def reservation_name(node: str, group: str) -> str:
@@ -41,7 +42,7 @@ def groups_of(pod: Mapping[str, Any]) -> list[str]:
 def group_labels(pod: Mapping[str, Any]) -> dict[str, str]:
     """A pod's labels that name GPU groups."""
     labels = api_objects.labels_of(pod).items()
-    return {key: value for key, value in labels if key == names.GPU_GROUP or key.startswith(LABEL_PREFIX)}
+    return {key: value for key, value in labels if key == keys.GPU_GROUP or key.startswith(LABEL_PREFIX)}
 
 
 def phase(pod: Mapping[str, Any]) -> str:
@@ -194,9 +195,9 @@ class GpuReservations:
                 _field("POD_NAMESPACE", "metadata.namespace"),
             ],
             "resources": {
-                "limits": {names.GPU: "1", "cpu": "50m", "memory": "100Mi"},
+                "limits": {keys.GPU: "1", "cpu": "50m", "memory": "100Mi"},
                 # What the process needs: a kubelet short of memory first ends pods above their request.
-                "requests": {names.GPU: "1", "cpu": "1m", "memory": "64Mi"},
+                "requests": {keys.GPU: "1", "cpu": "1m", "memory": "64Mi"},
             },
             "securityContext": {
                 "allowPrivilegeEscalation": False,
@@ -221,7 +222,7 @@ class GpuReservations:
             "metadata": {
                 "name": reservation_name(node, group),
                 "namespace": options.resource_reservation_namespace,
-                "labels": {"app": options.resource_reservation_app_label, names.GPU_GROUP: group},
+                "labels": {"app": options.resource_reservation_app_label, keys.GPU_GROUP: group},
                 "annotations": {"karpenter.sh/do-not-disrupt": "true"},
             },
             "spec": spec,
@@ -274,7 +275,7 @@ def _holds(pod: Object) -> bool:
 def _device(pod: Object | None) -> str | None:
     if pod is None or not _holds(pod):
         return None
-    return api_objects.annotations_of(pod).get(names.RESERVED_DEVICE)
+    return api_objects.annotations_of(pod).get(keys.RESERVED_DEVICE)
 
 
 def _field(name: str, path: str) -> Object:

@@ -12,8 +12,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.api.recorder import Recorder
@@ -74,7 +75,7 @@ class Sharing:
             raise BindError("the BindRequest names no GPU group", final=True)
         if other := self._other_user(pod):
             raise BindError(
-                f"annotation {names.SHARED_GPU_CONFIG} names the ConfigMaps of pod {other}, which would be "
+                f"annotation {keys.SHARED_GPU_CONFIG} names the ConfigMaps of pod {other}, which would be "
                 "told another device: leave it out, so that admission gives this pod its own"
             )
         name = node["metadata"]["name"]
@@ -89,7 +90,7 @@ class Sharing:
             return
         groups = request["spec"].get("selectedGPUGroups") or []
         meta = pod["metadata"]
-        labels: dict[str, None] = {names.GPU_GROUP: None}
+        labels: dict[str, None] = {keys.GPU_GROUP: None}
         labels |= {f"{LABEL_PREFIX}{group}": None for group in groups}
         body = {"metadata": {"uid": meta["uid"], "labels": labels}}
         changed = self._transport.patch(resources.PODS, meta["namespace"], meta["name"], body)
@@ -119,7 +120,7 @@ class Sharing:
 
     def _label(self, pod: Object, groups: list[str]) -> None:
         single = len(groups) == 1
-        wanted = {names.GPU_GROUP if single else f"{LABEL_PREFIX}{group}": group for group in groups}
+        wanted = {keys.GPU_GROUP if single else f"{LABEL_PREFIX}{group}": group for group in groups}
         present = group_labels(pod)
         if present == wanted:
             return
@@ -137,7 +138,7 @@ class Sharing:
         configs = self._config_names(pod)
         if not configs:
             text = (
-                f"no annotation {names.SHARED_GPU_CONFIG}: the admission webhook that wires GPU sharing did "
+                f"no annotation {keys.SHARED_GPU_CONFIG}: the admission webhook that wires GPU sharing did "
                 "not see this pod, so its containers are not told which device is theirs"
             )
             self._recorder.say(pod, resources.PODS, "Warning", "GpuSharingNotWired", text)
@@ -182,14 +183,14 @@ class Sharing:
                 raise BindError(text) from error
 
     def _config_names(self, pod: Object) -> tuple[str, str] | None:
-        prefix = api_objects.annotations_of(pod).get(names.SHARED_GPU_CONFIG)
+        prefix = api_objects.annotations_of(pod).get(keys.SHARED_GPU_CONFIG)
         if not prefix:
             return None
         name = f"{prefix}-{self._container(pod)[0]}"
         return name, f"{name}-evar"
 
     def _container(self, pod: Object) -> tuple[str, Mapping[str, Any]]:
-        wanted = api_objects.annotations_of(pod).get(names.FRACTION_CONTAINER)
+        wanted = api_objects.annotations_of(pod).get(keys.FRACTION_CONTAINER)
         containers = pod["spec"].get("containers") or []
         if not wanted:
             return "0", containers[0]
@@ -210,12 +211,12 @@ class Sharing:
 
 def _configs_of(pod: Object) -> str:
     """The ConfigMaps that a pod names, with its namespace; "" for none. A longer text is no name."""
-    prefix = api_objects.annotations_of(pod).get(names.SHARED_GPU_CONFIG)
+    prefix = api_objects.annotations_of(pod).get(keys.SHARED_GPU_CONFIG)
     return f"{key_of(pod)[0]}/{prefix[:LONGEST_NAME]}" if prefix else ""
 
 
 def _wants_mps(pod: Object) -> bool:
-    return api_objects.annotations_of(pod).get(names.MPS) == "true"
+    return api_objects.annotations_of(pod).get(keys.MPS) == "true"
 
 
 def _portion(request: Object) -> str:
@@ -229,8 +230,8 @@ def _portion(request: Object) -> str:
 
 def _share_mib(node: Object, portion: str) -> int:
     """Memory in MiB of a fraction of one of the node's GPUs."""
-    label = api_objects.labels_of(node).get(names.GPU_MEMORY_LABEL, "")
+    label = api_objects.labels_of(node).get(keys.GPU_MEMORY_LABEL, "")
     if not label.isdigit():
-        raise BindError(f"node {node['metadata']['name']} has no label {names.GPU_MEMORY_LABEL}")
+        raise BindError(f"node {node['metadata']['name']} has no label {keys.GPU_MEMORY_LABEL}")
     # 0 would mean no limit.
     return max(1, int(int(label) * float(portion)))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from kai_cp.kube.api import names
+from kai_cp import keys
 from kai_cp.workloads.provisioning import ATOMIC
 
 
@@ -42,10 +42,8 @@ class ControllerOptions:
     """The options of all controllers."""
 
     scheduler_name: Annotated[str, Option(help="schedulerName of the pods served.")] = "kai-scheduler"
-    queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = "kai.scheduler/queue"
-    nodepool_label_key: Annotated[str, Option(help="Label that divides the cluster.")] = (
-        "kai.scheduler/node-pool"
-    )
+    queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = keys.QUEUE
+    nodepool_label_key: Annotated[str, Option(help="Label that divides the cluster.")] = keys.NODE_POOL
     max_concurrent_reconciles: Annotated[int, Option(help="Threads of each controller.", min=1)] = 10
     search_legacy_pg: Annotated[
         bool, Option(help="Keep pod groups with the names that older versions gave them.")
@@ -78,11 +76,11 @@ class ControllerOptions:
     shard_replicas: Annotated[int, Option(help="Replicas of each, where no Config says.", min=0)] = 1
     resource_reservation_namespace: Annotated[
         str, Option(help="Namespace of reservation pods; the same as for these schedulers.")
-    ] = names.RESERVATION_NAMESPACE
+    ] = keys.RESERVATION_NAMESPACE
     resource_reservation_app_label: Annotated[
         str, Option(help="Label app of reservation pods; the same as for these schedulers.")
-    ] = names.RESERVATION_APP
-    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = "kai-scale-adjust"
+    ] = keys.RESERVATION_APP
+    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = keys.SCALING_NAMESPACE
     scaling_pod_image: Annotated[str, Option(help="Image of scaling pods.")] = "kai-cp"
     scaling_pod_service_account: Annotated[str, Option(help="Their account.")] = "kai-scale-adjust"
     provisioning_class: Annotated[str, Option(help="Class of ProvisioningRequests that are made.")] = ATOMIC

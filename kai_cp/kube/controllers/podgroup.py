@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.api_objects import annotations_of, labels_of
@@ -120,7 +120,7 @@ class PodGroupController:
 
 def _node_of(pod: Object) -> str:
     """The node on which the pod holds a share of GPU memory; "" for none."""
-    return pod["spec"].get("nodeName") or "" if names.GPU_MEMORY in annotations_of(pod) else ""
+    return pod["spec"].get("nodeName") or "" if keys.GPU_MEMORY in annotations_of(pod) else ""
 
 
 def differing(before: Any, wanted: dict[str, dict[str, str]]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.api_objects import annotations_of
@@ -86,14 +86,14 @@ class PodGrouper:
         if raw is None:
             self._depends(key, frozenset())
             return None
-        if raw["metadata"].get("deletionTimestamp") and names.GROUP in annotations_of(raw):
+        if raw["metadata"].get("deletionTimestamp") and keys.POD_GROUP in annotations_of(raw):
             return None
         looked = OwnerAnswer(self._cluster)
         try:
             pod = item_of(raw, "v1", "Pod")
             writes = reconcile(pod, looked, self._settings)
         except OwnerMissing as problem:
-            if names.GROUP in annotations_of(raw):
+            if keys.POD_GROUP in annotations_of(raw):
                 return None  # The owner was deleted: the pod is deleted soon, or stays in its group.
             self._refuse(raw, str(problem), attempt)
         except GroupingError as problem:

@@ -10,8 +10,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.demo.story import GPUS, NAMESPACE, RACK
@@ -23,9 +24,9 @@ EVENTS: Final = 8
 
 def gpus_of(pod: Object) -> float:
     """The number of GPUs that a pod requests."""
-    if names.GPU_FRACTION in api_objects.annotations_of(pod):
-        return float(api_objects.annotations_of(pod)[names.GPU_FRACTION])
-    return sum(float(needs.get(names.GPU) or 0) for needs in api_objects.limits(pod))
+    if keys.GPU_FRACTION in api_objects.annotations_of(pod):
+        return float(api_objects.annotations_of(pod)[keys.GPU_FRACTION])
+    return sum(float(needs.get(keys.GPU) or 0) for needs in api_objects.limits(pod))
 
 
 class DemoView:
@@ -88,7 +89,7 @@ class DemoView:
         total: Counter[str] = Counter()
         surplus: dict[str, str] = {}
         for pod in pods:
-            name = api_objects.annotations_of(pod).get(names.GROUP, "")
+            name = api_objects.annotations_of(pod).get(keys.POD_GROUP, "")
             total[name] += 1
             said = api_objects.condition((pod.get("status") or {}).get("conditions"), "PodScheduled") or {}
             if not pod["spec"].get("nodeName") and said.get("message"):
@@ -126,5 +127,5 @@ class DemoView:
 
 
 def _queue(pod: Object, groups: dict[str, Object]) -> str:
-    group = groups.get(api_objects.annotations_of(pod).get(names.GROUP, ""))
+    group = groups.get(api_objects.annotations_of(pod).get(keys.POD_GROUP, ""))
     return str(group["spec"]["queue"]) if group is not None else "?"

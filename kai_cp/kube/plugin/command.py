@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain
-from kai_cp.kube.api.names import RESERVATION_NAMESPACE
+from kai_cp.keys import RESERVATION_NAMESPACE
 from kai_cp.kube.plugin.take import ClusterChoice, NoSnapshot, take
 from kai_cp.kube.scheduler.options import SchedulerOptions
 

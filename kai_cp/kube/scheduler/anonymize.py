@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import orjson
 
-from kai_cp.kube.api import names
+from kai_cp import keys
 from kai_cp.reader.revisions import HASHED
 from kai_cp.reader.snapshot import LISTS, PARTS
+from kai_cp_models.records.notes import FAILURES, KINDS, RESERVATION, USERS
 from kai_cp_topology.records import PRODUCT_LABEL
 
 _SPELLED: Final = """True False true false
@@ -119,14 +120,14 @@ _NAMED: Final = frozenset(
 _ANNOTATIONS: Final = re.compile(
     r"^(pod-group-name|gpu-|mps$|received-resource-type$|kai\.scheduler/|kai-cp/|nvidia\.com/)"
 )
-_HELD_NAMES: Final = frozenset({names.GROUP, names.FRACTION_CONTAINER})
+_HELD_NAMES: Final = frozenset({keys.POD_GROUP, keys.FRACTION_CONTAINER})
 """Annotations that hold a name."""
 _HELD_ZONES: Final = re.compile(r"kai\.scheduler/numa-placement-").match
 _NAMES_IN_NOTES: Final = {
-    "kai-cp/users": "",
-    "kai-cp/gpu-kinds": "",
-    "kai-cp/reservation": "nodes",
-    "kai-cp/failures": "-",
+    USERS: "",
+    KINDS: "",
+    RESERVATION: "nodes",
+    FAILURES: "-",
 }
 """Annotations that hold JSON objects, with the key below which the keys are names; "": the object itself."""
 _UNNAMED: Final = frozenset({"*", "reservation/1"})

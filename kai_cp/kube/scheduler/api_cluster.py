@@ -12,8 +12,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotGranted, NotReachable
 from kai_cp.kube.api.moved import MovedPods
@@ -146,7 +147,7 @@ class ApiCluster:
             if pod is None or not api_objects.belongs_to(request, pod):
                 continue
             self._label_pool(pod)
-            name = api_objects.annotations_of(pod).get(names.GROUP)
+            name = api_objects.annotations_of(pod).get(keys.POD_GROUP)
             if name:
                 key = GroupKey(namespace, name)
                 ordered = seconds_of(request["metadata"]["creationTimestamp"])
@@ -154,7 +155,7 @@ class ApiCluster:
         for key, began in started.items():
             group = self._groups.get(key)
             if group is not None and began - _last_start(group) > NEAR_SECONDS:
-                self.annotations.set(key, {names.LAST_START: api_objects.rfc3339(began)})
+                self.annotations.set(key, {keys.LAST_START: api_objects.rfc3339(began)})
 
     def tidy(self) -> bool:
         """Delete BindRequests that failed for good, whose node is gone, or whose pod is another one by now;
@@ -313,12 +314,12 @@ class ApiCluster:
         uid, key = pod["metadata"]["uid"], api_objects.group_of(pod)
         if not key.name:
             return
-        before = self.annotations.of(key).get(names.FAILURES)
+        before = self.annotations.of(key).get(keys.FAILURES)
         times = max(self._backoff.failures(uid), failures_of(before, uid) + 1)
         other = failures_noted(before)
         if other is not None and other.uid != uid and other.times >= times and self._waiting(other.uid):
             return
-        self.annotations.set(key, {names.FAILURES: failures_note(uid, times, self._clock())})
+        self.annotations.set(key, {keys.FAILURES: failures_note(uid, times, self._clock())})
 
     def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         limited = self._budgets or decision.action == "defrag"
@@ -393,7 +394,7 @@ class ApiCluster:
         lost their place, by pod group; those are taken out that are noted."""
         done = [decision for decision, outcome, _ in results if outcome == "done"]
         if key in starts and not any(decision.kind == "Bind" for decision in done):
-            self.annotations.set(key, {names.LAST_START: starts[key]})
+            self.annotations.set(key, {keys.LAST_START: starts[key]})
         evicted: dict[str, list[Decision]] = defaultdict(list)
         for decision in done:
             if decision.kind == "Evict":
@@ -409,11 +410,11 @@ class ApiCluster:
         group = self._groups.get(key)
         if group is None:
             return
-        annotations = {names.EVICTED_PODS: str(len(decisions)), names.EVICTOR_ACTION: action}
+        annotations = {keys.EVICTED_PODS: str(len(decisions)), keys.EVICTOR_ACTION: action}
         trigger = next((t for d in decisions for t in d.triggers), None)
         if trigger is not None:
-            annotations[names.EVICTOR_NAME] = trigger.name
-            annotations[names.EVICTOR_NAMESPACE] = trigger.namespace
+            annotations[keys.EVICTOR_NAME] = trigger.name
+            annotations[keys.EVICTOR_NAMESPACE] = trigger.namespace
         message = decisions[0].message or f"{len(decisions)} pods evicted by {action}"
         self._recorder.say(
             group,
@@ -427,12 +428,12 @@ class ApiCluster:
         )
         if action not in STATE_ACTIONS:
             stamp = api_objects.rfc3339(self._clock())
-            more = {names.ENDED: stamp} if action == "maxruntime" else {}
+            more = {keys.ENDED: stamp} if action == "maxruntime" else {}
             if action == "defrag":
-                before = self.annotations.of(key).get(names.MOVED)
+                before = self.annotations.of(key).get(keys.MOVED)
                 back = self._alive(key) + len(decisions)
-                more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
-            self.annotations.set(key, {names.LAST_EVICTION: stamp, **more})
+                more[keys.MOVED] = moved_note(before, self._clock(), len(decisions), back)
+            self.annotations.set(key, {keys.LAST_EVICTION: stamp, **more})
 
     def _lost_before(self, key: PodKey) -> bool:
         """Whether a pod that is to get a place was promised one before, or lost one."""
@@ -440,7 +441,7 @@ class ApiCluster:
         if pod is None:
             return False
         uid = pod["metadata"]["uid"]
-        noted = self.annotations.of(api_objects.group_of(pod)).get(names.FAILURES)
+        noted = self.annotations.of(api_objects.group_of(pod)).get(keys.FAILURES)
         # A bind that failed is counted already.
         lost = failures_of(noted, uid) > 0 and not self._backoff.failures(uid)
         return lost or bool(self._nominations.node_of(pod))
@@ -461,8 +462,8 @@ class ApiCluster:
         before = {}
         stamp = api_objects.rfc3339(self._clock())
         for key in sorted(key for key in binds if not self._has_place(key)):
-            before[key] = self.annotations.of(key).get(names.LAST_START)
-            self.annotations.set(key, {names.LAST_START: stamp})
+            before[key] = self.annotations.of(key).get(keys.LAST_START)
+            self.annotations.set(key, {keys.LAST_START: stamp})
         return before
 
     def _condition(self, pod: Object, kind: str, reason: str, message: str) -> None:
@@ -521,7 +522,7 @@ class ApiCluster:
 
     def _is_served(self, pod: Object) -> bool:
         """Whether the pod's group is of this pool."""
-        name = api_objects.annotations_of(pod).get(names.GROUP)
+        name = api_objects.annotations_of(pod).get(keys.POD_GROUP)
         return bool(name) and self._groups.get((key_of(pod)[0], str(name))) is not None
 
     def _may_be_nominated(self, pod: Object) -> bool:
@@ -559,7 +560,7 @@ class ApiCluster:
 
 def _last_start(group: Object) -> float:
     try:
-        return seconds_of(api_objects.annotations_of(group).get(names.LAST_START, ""))
+        return seconds_of(api_objects.annotations_of(group).get(keys.LAST_START, ""))
     except ValueError:
         return -math.inf
 

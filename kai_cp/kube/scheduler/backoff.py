@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api.memory import Memory
 from kai_cp.reader.salvage import SET_ASIDE
 
@@ -96,7 +96,7 @@ def gated(pod: Object) -> Object:
     """The pod, with our scheduling gate if it waits for a place; one that is set aside waits for none."""
     if SET_ASIDE in pod or pod["spec"].get("nodeName"):
         return pod
-    gates = [*(pod["spec"].get("schedulingGates") or ()), {"name": names.HELD_GATE}]
+    gates = [*(pod["spec"].get("schedulingGates") or ()), {"name": keys.HELD_GATE}]
     # Readers cache objects by version, so the changed pod needs another one.
     meta = {**pod["metadata"], "resourceVersion": f"{pod['metadata'].get('resourceVersion', '')}-held"}
     return {**pod, "metadata": meta, "spec": {**pod["spec"], "schedulingGates": gates}}

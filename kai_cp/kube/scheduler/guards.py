@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kai_cp.kube.api import names, resources
+from kai_cp import keys
+from kai_cp.kube.api import resources
 from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.transport import Transport
 from kai_cp_models.records.notes import MAXIMUM, RESERVATION
@@ -15,7 +16,7 @@ def unguarded(transport: Transport, settings: Settings) -> str:
     if settings.reservations.enabled:
         gains.append(f"come earlier among those that hold reservations ({RESERVATION})")
     if settings.max_runtime.enforce and settings.max_runtime.requeue_delay_seconds > 0:
-        gains.append(f"skip the delay after a maximum run time ({names.ENDED})")
+        gains.append(f"skip the delay after a maximum run time ({keys.ENDED})")
     if settings.reservations.enabled and settings.max_runtime.enforce:
         gains.append(f"run longer than starts were promised by ({MAXIMUM})")
     if not gains or _guarded(transport):
@@ -37,7 +38,7 @@ def _guarded(transport: Transport) -> bool:
     for policy in policies:
         parts = (policy["spec"].get(part) or () for part in ("variables", "validations"))
         rules = " ".join(rule.get("expression", "") for part in parts for rule in part)
-        guarded = all(note in rules for note in (RESERVATION, names.ENDED, MAXIMUM))
+        guarded = all(note in rules for note in (RESERVATION, keys.ENDED, MAXIMUM))
         if guarded and policy["metadata"]["name"] in denied:
             return True
     return False

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Final
 import yaml
 from typer import Option
 
-from kai_cp import files, yaml_text
+from kai_cp import files, keys, yaml_text
 from kai_cp.json_types import short_hash
-from kai_cp.kube.api import names
 from kai_cp.kube.serving.flags import Seconds
 from kai_cp.object_names import SUBDOMAIN
 from kai_cp_models.policy import KAI_ACTIONS, POLICY_ACTIONS
@@ -83,21 +82,17 @@ class SchedulerOptions:
     metrics_namespace: Annotated[str, Option(help="Prefix of KAI's metrics.")] = "kai"
     resource_reservation_namespace: Annotated[
         str, Option(help="Namespace of reservation pods; a pod elsewhere never counts as one.")
-    ] = names.RESERVATION_NAMESPACE
-    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = (
-        names.SCALING_NAMESPACE
-    )
+    ] = keys.RESERVATION_NAMESPACE
+    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = keys.SCALING_NAMESPACE
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
-        names.RESERVATION_APP
+        keys.RESERVATION_APP
     )
     restrict_node_scheduling: Annotated[bool, Option(help="Only nodes labelled as workers are used.")] = False
-    nodepool_label_key: Annotated[str, Option(help="Label that divides the cluster.")] = (
-        "kai.scheduler/node-pool"
-    )
+    nodepool_label_key: Annotated[str, Option(help="Label that divides the cluster.")] = keys.NODE_POOL
     partition_label_value: Annotated[
         str, Option(help="Value of that label that is served here; empty: nodes without the label.")
     ] = ""
-    queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = "kai.scheduler/queue"
+    queue_label_key: Annotated[str, Option(help="Label that names the queue.")] = keys.QUEUE
     schedule_period: Annotated[float, Seconds("Longest pause between cycles while changes come.")] = 1.0
     max_consolidation_preemptees: Annotated[
         int, Option(help="Most pod groups moved for one that is admitted; -1: any number.")

@@ -9,8 +9,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
@@ -268,13 +269,13 @@ class Reporter:
         for group in snapshot.groups:
             if group.key in stale and group.stale_since is None:
                 stamp = api_objects.rfc3339(self._clock())
-                self._cluster.annotations.set(group.key, {names.STALE_SINCE: stamp}, uid=group.uid)
+                self._cluster.annotations.set(group.key, {keys.STALE_SINCE: stamp}, uid=group.uid)
                 item = self._groups.get(group.key)
                 if item is not None:
                     text = "fewer pods run than the pod group's minimum"
                     self._recorder.say(item, resources.POD_GROUPS, "Warning", "StaleJob", text, again=True)
             elif group.key not in stale and group.stale_since is not None:
-                self._cluster.annotations.set(group.key, {names.STALE_SINCE: None}, uid=group.uid)
+                self._cluster.annotations.set(group.key, {keys.STALE_SINCE: None}, uid=group.uid)
 
     def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> list[float]:
         """Write an event on each object that was left out of the cycle, with the reason.

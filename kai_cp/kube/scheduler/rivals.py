@@ -15,8 +15,9 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import api_objects, names, resources
+from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 
@@ -69,7 +70,7 @@ class Rivals:
         """The request with our mark; it counts as ours before it is sent."""
         meta, spec = request["metadata"], request["spec"]
         self._ordered[meta.get("namespace", ""), spec["podName"]] = spec["selectedNode"]
-        annotations = {**(meta.get("annotations") or {}), names.ORDERED_BY: self.instance}
+        annotations = {**(meta.get("annotations") or {}), keys.ORDERED_BY: self.instance}
         return {**request, "metadata": {**meta, "annotations": annotations}}
 
     def present(self) -> str:
@@ -83,7 +84,7 @@ class Rivals:
     def _request_changed(self, old: Object | None, new: Object | None) -> None:
         if not self._begun or old is not None or new is None or not self._request_served(new):
             return
-        by = api_objects.annotations_of(new).get(names.ORDERED_BY, "")
+        by = api_objects.annotations_of(new).get(keys.ORDERED_BY, "")
         if by == self.instance:
             return
         namespace, name = new["metadata"].get("namespace", ""), new["spec"].get("podName", "")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from kai_cp import keys
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import shown
-from kai_cp.workloads import keys
 from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import (
     Item,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from kai_cp import keys
 from kai_cp.json_types import Json
 from kai_cp.object_names import LONGEST_LABEL
 from kai_cp.reader.fields import shown
-from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, Group, Grouped, GroupSubgroup, GroupTopology, Subgroups
 from kai_cp.workloads.items import (
     Item,

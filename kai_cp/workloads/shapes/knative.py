@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kai_cp.workloads import keys
+from kai_cp import keys
 from kai_cp.workloads.groups import Grouped
 from kai_cp.workloads.items import GroupingError, Item, Reference, annotation, label, spelled_integer
 from kai_cp.workloads.reads import Forbidden

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kai_cp.workloads import keys
+from kai_cp import keys
 from kai_cp.workloads.groups import NOWHERE, GroupTopology
 from kai_cp.workloads.items import Item, Path, annotation, spelled_integer, value_at
 from kai_cp.workloads.rows import template_annotations

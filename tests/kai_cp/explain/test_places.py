@@ -9,7 +9,7 @@ import pytest
 from kai_cp.explain.cycle import Cycles, carried_out
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.operations import applied
-from kai_cp.explain.raw import LAST_START
+from kai_cp.keys import LAST_START
 from kai_cp_models.plan import Plan
 from tests.properties.reasking import SETTINGS
 from tests.support import objects as raw

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 import orjson
 import pytest
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.informers import Informers
@@ -55,7 +55,7 @@ LARGE = {
     "init containers": lambda one: with_spec(
         one, initContainers=[{"name": f"i{i}", "resources": {}} for i in range(MANY)]
     ),
-    "labels": lambda one: with_meta(one, labels={**LABELS, names.SUBGROUP: ""}),
+    "labels": lambda one: with_meta(one, labels={**LABELS, keys.SUBGROUP: ""}),
     "owners": lambda one: with_meta(
         one,
         ownerReferences=[{"apiVersion": "v1", "kind": "A", "name": f"o{i}", "uid": "u"} for i in range(MANY)],
@@ -99,9 +99,9 @@ def test_a_large_pod_that_waits_is_set_aside_and_told_why(change: Any) -> None:
 
 
 def test_a_share_of_a_gpu_is_still_held() -> None:
-    small = pod("p", node="n", phase="Running", gpus=0, labels={names.GPU_GROUP: "g1"})
+    small = pod("p", node="n", phase="Running", gpus=0, labels={keys.GPU_GROUP: "g1"})
     small = with_meta(small, annotations={**small["metadata"]["annotations"], "gpu-fraction": "0.5"})
-    found = kept(with_meta(small, labels={**LABELS, names.GPU_GROUP: "g1"}))
+    found = kept(with_meta(small, labels={**LABELS, keys.GPU_GROUP: "g1"}))
     assert the_pod(found).gpu_groups == ("g1",)
 
 

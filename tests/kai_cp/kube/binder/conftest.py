@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.api import api_objects, names
+from kai_cp import keys
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.informers import Informers
@@ -158,5 +159,5 @@ def play_reservation(server: StubServer, group: str) -> None:
     """Play the program in the reservation pod."""
     name = reservation_name("n", group)
     found = until(lambda: server.get(r.PODS, "kai-resource-reservation", name))
-    meta = {**found["metadata"], "annotations": {names.RESERVED_DEVICE: f"GPU-{group}"}}
+    meta = {**found["metadata"], "annotations": {keys.RESERVED_DEVICE: f"GPU-{group}"}}
     server.put(r.PODS, {**found, "metadata": meta, "status": {"phase": "Running"}})

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.api import api_objects, names
+from kai_cp import keys
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.reader.storage import SELECTED_NODE
 from kai_cp_models.pods import PodKey
@@ -35,7 +36,7 @@ def test_a_plain_pod(server: StubServer, setup: Any) -> None:
     found = server.get(r.PODS, "ns", "p")
     assert found is not None
     assert found["spec"]["nodeName"] == "n"
-    assert found["metadata"]["annotations"][names.RECEIVED_TYPE] == "Regular"
+    assert found["metadata"]["annotations"][keys.RECEIVED_TYPE] == "Regular"
     assert conditions(server)["PodBound"]["status"] == "True"
 
 
@@ -74,7 +75,7 @@ def kept(server: StubServer) -> tuple[bool, bool, bool]:
     assert found is not None
     assert taken is not None
     return (
-        names.GPU_GROUP in (found["metadata"].get("labels") or {}),
+        keys.GPU_GROUP in (found["metadata"].get("labels") or {}),
         server.get(r.CONFIG_MAPS, "ns", "x-0") is not None,
         bool((taken.get("status") or {}).get("allocation")),
     )
@@ -403,7 +404,7 @@ def test_binds_that_wait_hold_no_thread(server: StubServer, setup: Any, waiting:
     for i in range(waiting):
         for namespace in HOSTILE:
             order_in(server, namespace, with_volume(f"volume-{i}"))
-            shared = fraction(f"shared-{i}", **{names.SHARED_GPU_CONFIG: f"x{i}"})
+            shared = fraction(f"shared-{i}", **{keys.SHARED_GPU_CONFIG: f"x{i}"})
             order_in(server, namespace, shared, gpu_groups=(f"{namespace}-{i}",))
     until(lambda: len(made.binder.waiting) == 6 * waiting)
     for i in range(3):

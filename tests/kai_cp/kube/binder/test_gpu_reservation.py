@@ -16,7 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from kai_cp.kube.api import names
+from kai_cp import keys
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.binder import gpu_reservation
 from kai_cp.kube.cli import app
@@ -125,7 +125,7 @@ def test_the_reservation_pod_gets_its_device(driver: Driver, server: StubServer,
 
     def told() -> bool:
         item = server.get(r.PODS, "ns", "reservation")
-        return item is not None and item["metadata"]["annotations"].get(names.RESERVED_DEVICE) == UUID
+        return item is not None and item["metadata"]["annotations"].get(keys.RESERVED_DEVICE) == UUID
 
     until(told)
     assert thread.is_alive(), "it holds the GPU until it is told to end"
@@ -160,7 +160,7 @@ def test_the_reservation_names_its_device_and_holds_it(server: StubServer, tmp_p
     def device() -> Any:
         item = server.get(r.PODS, "ns", "gpu-reservation-x")
         assert item is not None
-        return item["metadata"]["annotations"].get(names.RESERVED_DEVICE)
+        return item["metadata"]["annotations"].get(keys.RESERVED_DEVICE)
 
     until(lambda: device() == "GPU-1")
     assert thread.is_alive()

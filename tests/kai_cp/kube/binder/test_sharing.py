@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kai_cp.kube.api import names
+from kai_cp import keys
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.store import Store
@@ -38,7 +38,7 @@ def test_a_fraction_gets_its_device(server: StubServer, setup: Any) -> None:
     until(lambda: phase(server) == "Succeeded")
     found = server.get(r.PODS, "ns", "p")
     assert found is not None
-    assert found["metadata"]["labels"][names.GPU_GROUP] == "g1"
+    assert found["metadata"]["labels"][keys.GPU_GROUP] == "g1"
     config, variables = server.get(r.CONFIG_MAPS, "ns", "x-0"), server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
     assert config is not None
     assert variables is not None
@@ -137,7 +137,7 @@ def test_a_reservation_that_names_no_device_is_rolled_back(server: StubServer, s
     until(lambda: phase(server) == "Failed")
     found = server.get(r.PODS, "ns", "p")
     assert found is not None
-    assert names.GPU_GROUP not in found["metadata"]["labels"]
+    assert keys.GPU_GROUP not in found["metadata"]["labels"]
     request = server.get(r.BIND_REQUESTS, "ns", "p")
     assert request is not None
     assert "named no device" in request["status"]["reason"]
@@ -151,7 +151,7 @@ def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, se
     until(lambda: phase(server) == "Failed")
     found = server.get(r.PODS, "ns", "p")
     assert found is not None
-    assert names.GPU_GROUP not in found["metadata"]["labels"]
+    assert keys.GPU_GROUP not in found["metadata"]["labels"]
     assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
 
 
@@ -159,7 +159,7 @@ def test_a_later_pod_of_the_same_name_is_left_alone(server: StubServer, setup: A
     """A pod of a StatefulSet may be deleted and made again while its first order waits for a device. Without
     the label of its own order nothing would keep its GPU reserved."""
     later = fraction("p")
-    later["metadata"]["labels"] = {names.GPU_GROUP: "g2"}
+    later["metadata"]["labels"] = {keys.GPU_GROUP: "g2"}
     later = server.put(r.PODS, later)
     first = {**later, "metadata": {**later["metadata"], "uid": "first", "labels": {}}}
     spec = {"receivedResourceType": "Fraction", "selectedGPUGroups": ["g1"], "selectedNode": "n"}
@@ -210,7 +210,7 @@ def test_labels_of_an_order_that_was_taken_back_go(
 ) -> None:
     """A binder that led before had labelled the pod, and none led when the order went."""
     item = fraction("p", **{"gpu-fraction-num-devices": str(len(groups))})
-    item["metadata"]["labels"] |= {f"{LABEL_PREFIX}a": "a", f"{LABEL_PREFIX}b": "b", names.GPU_GROUP: "a"}
+    item["metadata"]["labels"] |= {f"{LABEL_PREFIX}a": "a", f"{LABEL_PREFIX}b": "b", keys.GPU_GROUP: "a"}
     order(server, item, gpu_groups=groups)
     setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
     for group in groups:
@@ -218,8 +218,8 @@ def test_labels_of_an_order_that_was_taken_back_go(
     until(lambda: phase(server) == "Succeeded")
     found = server.get(r.PODS, "ns", "p")
     assert found is not None
-    labels = {key: value for key, value in found["metadata"]["labels"].items() if names.GPU_GROUP in key}
-    single, several = {names.GPU_GROUP: "c"}, {f"{LABEL_PREFIX}{group}": group for group in groups}
+    labels = {key: value for key, value in found["metadata"]["labels"].items() if keys.GPU_GROUP in key}
+    single, several = {keys.GPU_GROUP: "c"}, {f"{LABEL_PREFIX}{group}": group for group in groups}
     assert labels == (single if len(groups) == 1 else several)
 
 
@@ -247,8 +247,8 @@ def test_an_annotation_deletes_nothing_of_others(
     victim = {**pod("victim"), "metadata": {**pod("victim")["metadata"], "namespace": "other"}}
     server.put(r.PODS, victim)
     prefix = "../../other/pods/victim?x="
-    item = fraction("p", **{names.SHARED_GPU_CONFIG: prefix})
-    item["metadata"]["labels"] |= {names.GPU_GROUP: "a"}
+    item = fraction("p", **{keys.SHARED_GPU_CONFIG: prefix})
+    item["metadata"]["labels"] |= {keys.GPU_GROUP: "a"}
     server.put(r.PODS, item)
     made = setup(scheduler_name="kai-scheduler")
     until(lambda: made.binder.idle)
@@ -258,13 +258,13 @@ def test_an_annotation_deletes_nothing_of_others(
 
 def test_a_long_annotation_is_not_remembered() -> None:
     """Ten thousand pods may be, also after they are gone."""
-    item = fraction("p", **{names.SHARED_GPU_CONFIG: "x" * 200_000})
+    item = fraction("p", **{keys.SHARED_GPU_CONFIG: "x" * 200_000})
     assert len(_configs_of(item)) < 400
 
 
 def test_a_pod_of_whole_gpus_keeps_nobodys_gpu_reserved(server: StubServer, setup: Any) -> None:
     """Its owner wrote the label before it was bound."""
-    order(server, pod("p", labels={names.GPU_GROUP: "g1", f"{LABEL_PREFIX}g2": "g2", "mine": "x"}))
+    order(server, pod("p", labels={keys.GPU_GROUP: "g1", f"{LABEL_PREFIX}g2": "g2", "mine": "x"}))
     setup()
     until(lambda: phase(server) == "Succeeded")
     found = server.get(r.PODS, "ns", "p")
@@ -280,7 +280,7 @@ def test_a_label_alone_keeps_no_gpu_reserved(scheduler: str, asks: dict[str, str
     pods, api, options = Store(), Mock(), BinderOptions(scheduler_name="kai-scheduler")
     reservations = GpuReservations(api, pods, Store(), options)
     name = reserved(pods, "g1", options)
-    item = pod("p", node="n", phase="Running", labels={names.GPU_GROUP: "g1"}, annotations=asks)
+    item = pod("p", node="n", phase="Running", labels={keys.GPU_GROUP: "g1"}, annotations=asks)
     pods.put({**item, "spec": {**item["spec"], "schedulerName": scheduler}})
     api.delete.return_value = None
     reservations.sync("n")
@@ -289,7 +289,7 @@ def test_a_label_alone_keeps_no_gpu_reserved(scheduler: str, asks: dict[str, str
 
 def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: Any) -> None:
     server.put(
-        r.PODS, pod("lost", node="n", phase="Running", labels={names.GPU_GROUP: "g9"}, annotations=SHARE)
+        r.PODS, pod("lost", node="n", phase="Running", labels={keys.GPU_GROUP: "g9"}, annotations=SHARE)
     )
     made = setup()
     made.reservations.sync("n")
@@ -308,7 +308,7 @@ def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
     pods, requests, api, options = WithoutList(), WithoutList(), Mock(), BinderOptions()
     reservations = GpuReservations(api, pods, requests, options)
     for name, where in (("here", "n"), ("there", "m")):
-        lost = pod(name, node=where, phase="Running", labels={names.GPU_GROUP: "g9"}, annotations=SHARE)
+        lost = pod(name, node=where, phase="Running", labels={keys.GPU_GROUP: "g9"}, annotations=SHARE)
         pods.put({**lost, "metadata": {**lost["metadata"], "uid": name}})
     api.delete.return_value = None
     reservations.sync("n")
@@ -322,7 +322,7 @@ def test_a_scaling_pod_holds_no_bind_up() -> None:
     """It may wait for ever: a pod of any tenant that fits no node has one."""
     pods, api, options = Store(), Mock(), BinderOptions()
     scaling = pod("s", labels={"app": APP})
-    pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": names.SCALING_NAMESPACE}})
+    pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": keys.SCALING_NAMESPACE}})
     with pytest.raises(Awaits):
         GpuReservations(api, pods, Store(), options).acquire("n", ["g1"])
     assert api.create.call_count == 1
@@ -356,7 +356,7 @@ def test_a_reservation_that_has_ended_is_deleted_and_so_are_the_pods_that_share_
     pods, api, options = Store(), Mock(), BinderOptions()
     reservations = GpuReservations(api, pods, Store(), options)
     name = reserved(pods, "g1", options, phase="Failed")
-    sharer = pod("sharer", node="n", phase="Running", labels={names.GPU_GROUP: "g1"}, annotations=SHARE)
+    sharer = pod("sharer", node="n", phase="Running", labels={keys.GPU_GROUP: "g1"}, annotations=SHARE)
     pods.put(sharer)
     api.delete.return_value = None
     reservations.sync("n")
@@ -381,8 +381,8 @@ def test_a_reservation_that_holds_no_gpu_any_more_gives_no_device(gone: dict[str
     old = pod(reservation_name("n", "g1"), node="n", phase=gone.get("phase", "Running"))
     old["metadata"] |= {
         "namespace": options.resource_reservation_namespace,
-        "labels": {names.GPU_GROUP: "g1"},
-        "annotations": {names.RESERVED_DEVICE: "GPU-old"},
+        "labels": {keys.GPU_GROUP: "g1"},
+        "annotations": {keys.RESERVED_DEVICE: "GPU-old"},
         **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if "leaving" in gone else {}),
     }
     pods.put(old)
@@ -410,12 +410,12 @@ def test_a_config_map_that_is_deleted_while_it_is_written_fails_the_attempt(
 
 def reserved(pods: Store, group: str, options: BinderOptions, phase: str = "Running") -> str:
     """Put the reservation pod of a group on node n, with its device; returns its name."""
-    labels = {"app": options.resource_reservation_app_label, names.GPU_GROUP: group}
+    labels = {"app": options.resource_reservation_app_label, keys.GPU_GROUP: group}
     held = pod(reservation_name("n", group), node="n", phase=phase, labels=labels)
     held["metadata"] |= {
         "namespace": options.resource_reservation_namespace,
         "uid": f"held-{group}",
-        "annotations": {names.RESERVED_DEVICE: f"GPU-{group}"},
+        "annotations": {keys.RESERVED_DEVICE: f"GPU-{group}"},
     }
     pods.put(held)
     return reservation_name("n", group)

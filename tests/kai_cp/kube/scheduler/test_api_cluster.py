@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kai_cp.kube.api import api_objects, names
+from kai_cp import keys
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.promises import failures_of
 from kai_cp.reader.annotations import failures_noted
@@ -55,7 +56,7 @@ def test_an_order_whose_answer_is_lost_is_done(setup: Setup, answers: int) -> No
     assert [result.outcome for result in results] == ["done"]
     raw = setup.live.snapshot()["rawObjects"]
     assert [request["metadata"]["name"] for request in raw["bindRequests"]] == ["p0"]
-    assert names.LAST_START in raw["podGroups"][0]["metadata"]["annotations"]
+    assert keys.LAST_START in raw["podGroups"][0]["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("uid", ["uid-p0", "earlier"])
@@ -191,7 +192,7 @@ def test_binds_that_failed_in_a_row_are_noted(setup: Setup) -> None:
         )
         assert setup.live.tidy()
         assert setup.live.tidy(), "it is counted once"
-        note = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"][names.FAILURES]
+        note = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"][keys.FAILURES]
         found = failures_noted(note)
         assert found is not None
         assert found.last == 1000.0
@@ -204,7 +205,7 @@ def test_binds_that_failed_in_a_row_are_noted(setup: Setup) -> None:
     assert setup.writer.drain(PATIENCE_SECONDS)
     written = setup.server.get(r.POD_GROUPS, "ns", "g")
     assert written is not None
-    assert failures_noted(written["metadata"]["annotations"][names.FAILURES])
+    assert failures_noted(written["metadata"]["annotations"][keys.FAILURES])
     setup.server.put(r.PODS, pod("p0", node="n"))
     until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or pod("p0"))["spec"].get("nodeName"))
     assert failed("p1") == ("uid-p1", 2)
@@ -221,7 +222,7 @@ def test_evictions_for_a_pod_that_lost_its_place_are_counted(setup: Setup) -> No
     def stop(*victims: str) -> int:
         place = Decision("Nominate", PodKey("ns", "p0"), key, "n", "preempt")
         setup.apply(Plan(decisions=(place, *[evict(name, "n", triggers=(key,)) for name in victims])))
-        note = setup.live.annotations.of(key).get(names.FAILURES)
+        note = setup.live.annotations.of(key).get(keys.FAILURES)
         return failures_of(note, "uid-p0")
 
     assert [stop("v"), stop(), stop("gone"), stop("w")] == [0, 0, 0, 1]
@@ -243,7 +244,7 @@ def test_a_refused_order_is_reported_and_backed_off(setup: Setup) -> None:
     found = setup.server.get(r.PODS, "ns", "p0")
     assert found is not None
     assert found["status"]["conditions"][0]["reason"] == "BindingError"
-    assert '"times": 2' in setup.live.annotations.of(GroupKey("ns", "g"))[names.FAILURES]
+    assert '"times": 2' in setup.live.annotations.of(GroupKey("ns", "g"))[keys.FAILURES]
 
 
 @pytest.mark.parametrize("defect", [False, True])
@@ -404,10 +405,10 @@ def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServ
     server.put(r.NODES, labelled)
     for name, told in (
         ("fresh", {}),
-        ("near", {names.LAST_START: "2026-11-20T12:00:20Z"}),
-        ("before", {names.LAST_START: "2026-11-19T12:00:00Z"}),
-        ("later", {names.LAST_START: "2026-11-20T13:00:00Z"}),
-        ("broken", {names.LAST_START: "yesterday"}),
+        ("near", {keys.LAST_START: "2026-11-20T12:00:20Z"}),
+        ("before", {keys.LAST_START: "2026-11-19T12:00:00Z"}),
+        ("later", {keys.LAST_START: "2026-11-20T13:00:00Z"}),
+        ("broken", {keys.LAST_START: "yesterday"}),
     ):
         item = group(name)
         item["metadata"] |= {"annotations": told, "labels": {"pool": "a"}}
@@ -425,7 +426,7 @@ def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServ
     for name in ("fresh", "near", "before", "later", "broken"):
         found = server.get(r.POD_GROUPS, "ns", name)
         assert found is not None
-        starts[name] = found["metadata"]["annotations"].get(names.LAST_START)
+        starts[name] = found["metadata"]["annotations"].get(keys.LAST_START)
     first = "2026-11-20T12:00:39Z"
     assert starts == {
         "fresh": first,

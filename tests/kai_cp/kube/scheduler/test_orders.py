@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from kai_cp.kube.api import api_objects, names
+from kai_cp import keys
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import LeaseLost
 from kai_cp.kube.api.write_results import WriteResult
@@ -158,7 +159,7 @@ def test_an_eviction_shows_as_leaving_until_it_is_refused(setup: Setup) -> None:
     assert sending.wait(PATIENCE_SECONDS)
     assert seen(setup)["runs"][0] is PodStatus.RUNNING
     noted = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"].get("annotations") or {}
-    assert names.LAST_EVICTION not in noted, "nothing was evicted"
+    assert keys.LAST_EVICTION not in noted, "nothing was evicted"
 
 
 def test_the_latest_decision_about_a_pod_counts(setup: Setup, gate: Gate) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from kai_cp import keys
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.scheduler.options import Mode
@@ -245,7 +245,7 @@ def test_a_new_pod_may_wait_for_its_pod_group_in_silence(reporting: Reporting) -
 
     def group_of(name: str) -> str:
         found = reporting.cache.stores[r.PODS].get(("ns", name))
-        return "" if found is None else found["metadata"]["annotations"][names.GROUP]
+        return "" if found is None else found["metadata"]["annotations"][keys.POD_GROUP]
 
     new("late", "")
     new("lost", "")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.api import names
+from kai_cp import keys
+from kai_cp.keys import ORDERED_BY
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.names import ORDERED_BY
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.store import key_of
 from kai_cp_models.plan import Plan
@@ -122,7 +122,7 @@ def test_earlier_orders_and_foreign_pods_are_no_rivals(setup: Setup, begun: bool
     setup.server.put(r.BIND_REQUESTS, order("p2", **elsewhere))
     heard(setup, r.BIND_REQUESTS, order("last", **elsewhere))
     foreign = pod("p3", node="n")
-    foreign["metadata"]["annotations"][names.GROUP] = "of-another-pool"
+    foreign["metadata"]["annotations"][keys.POD_GROUP] = "of-another-pool"
     setup.server.put(r.PODS, foreign)
     heard(setup, r.PODS, pod("last"))
     assert not rival(setup)
