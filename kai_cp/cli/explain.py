@@ -75,7 +75,7 @@ def explain(
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Look for fixes of these kinds only; docs/settings.md lists them (explain.fix_order).",
+            help="Look for fixes of these kinds only; `kai-cp config explain explain.fix_order` lists them.",
             rich_help_panel=SHOWN,
         ),
     ] = None,

@@ -11,6 +11,7 @@ from kai_cp.json_types import Json, Object
 from kai_cp.keys import GPU
 from kai_cp.report.headline import cut_words
 from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.shown import plural
 
 WIDTH: Final = 80
 _LABEL: Final = 9
@@ -20,14 +21,14 @@ def lines(entry: Json) -> list[str]:
     """The lines of one explanation."""
     found = list(_head(entry))
     if entry["reason"] and entry["state"] == "pending":
-        found += _part("Reason", f"{entry['reason']}: {entry['message']}")
+        found += part("Reason", f"{entry['reason']}: {entry['message']}")
     elif entry["message"] and not entry["evictedBy"]:
-        found += _part("State", entry["message"])
+        found += part("State", entry["message"])
     if entry["state"] == "pending":
-        found += _part("Proof", _proof(entry))
+        found += part("Proof", _proof(entry))
         found += _ahead(entry)
         found += _fixes(entry)
-        found += _part("Start", _start(entry))
+        found += part("Start", _start(entry))
     if entry["evictedBy"]:
         found += _evicted(entry["state"], entry["evictedBy"])
     return found
@@ -35,7 +36,7 @@ def lines(entry: Json) -> list[str]:
 
 def as_of(now: str, name: str, during: str | None) -> list[str]:
     """The time as of which a snapshot was read, and what of its cycle the deadline has cut."""
-    return _part("As of", f"{now}, {name}" + (f". {cut_words(during)}" if during else ""))
+    return part("As of", f"{now}, {name}" + (f". {cut_words(during)}" if during else ""))
 
 
 def _head(entry: Json) -> Iterator[str]:
@@ -43,7 +44,7 @@ def _head(entry: Json) -> Iterator[str]:
     words = [f"{entry['state'].upper()}  podgroup {entry['podGroup']}", f"queue {entry['queue'] or '(none)'}"]
     if needs["pods"]:
         asked = _gpus(needs["gpu"]) if needs["gpu"] else of_queue("cpu", needs["cpu"])
-        words.append(f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {asked}")
+        words.append(f"needs {plural(needs['pods'], 'pod')} with {asked}")
     if entry["waitingSeconds"]:
         words.append(f"waiting {age(entry['waitingSeconds'])}")
     place = entry["position"]
@@ -64,10 +65,10 @@ def _flow(words: list[str]) -> Iterator[str]:
     yield line
 
 
-def _part(label: str, text: str, indent: int = 0) -> list[str]:
-    pad = " " * (_LABEL + indent)
-    body = wrap(text, WIDTH - len(pad), break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{label:<{_LABEL}}{' ' * indent}{body[0]}", *(pad + line for line in body[1:])]
+def part(label: str, text: str) -> list[str]:
+    """A label and its text, which begins in the same column on every line. Names are never broken."""
+    body = wrap(text, WIDTH - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{label:<{_LABEL}}{body[0]}", *(" " * _LABEL + line for line in body[1:])]
 
 
 def _proof(entry: Json) -> str:
@@ -93,10 +94,9 @@ def _ahead(entry: Json) -> list[str]:
     if not ahead:
         return []
     first = ahead[-1]
-    count = entry["position"]["at"] - 1
-    groups = f"{count} pod group{'s' * (count > 1)}"
+    groups = plural(entry["position"]["at"] - 1, "pod group")
     words = f"{_gpus(entry['position']['aheadGpus'])} of {groups}; next before it "
-    return _part("Ahead", f"{words}{first['podGroup']} ({first['because']})")
+    return part("Ahead", f"{words}{first['podGroup']} ({first['because']})")
 
 
 def fix_lines(entry: Json) -> list[str]:
@@ -114,12 +114,12 @@ def fix_lines(entry: Json) -> list[str]:
 def _fixes(entry: Json) -> list[str]:
     found: list[str] = []
     for i, line in enumerate(fix_lines(entry), 1):
-        found += _part("Fixes" if i == 1 else "", f"{i}. {line}")
+        found += part("Fixes" if i == 1 else "", f"{i}. {line}")
     none, late = _lacking(entry)
     if none:
-        found += _part("Fixes", none)
+        found += part("Fixes", none)
     if late:
-        found += _part("", f"{late}; a larger --budget tries more")
+        found += part("", f"{late}; a larger --budget tries more")
     return found
 
 
@@ -178,13 +178,13 @@ def _is_in(name: str, namespace: str) -> bool:
 
 
 def _of_others(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count > 1)} of other namespaces"
+    return f"{plural(count, noun)} of other namespaces"
 
 
 def _operation(op: Json) -> str:
     what = op["op"]
     if what == "add-nodes":
-        return f"add {op['count']} node{'s' * (op['count'] != 1)} like {op['like']}"
+        return f"add {plural(op['count'], 'node')} like {op['like']}"
     if what == "set-request":
         return _request(str(op["resource"]), op["value"])
     if what == "set-min-member" and op.get("subGroup"):
@@ -241,7 +241,7 @@ def _bound(value: Any, resource: str, *, short: bool = False) -> str:
         return "none"
     if not isinstance(value, int | float):
         return str(value)
-    said = of_queue(resource, value) if resource else _amount(value)
+    said = of_queue(resource, value) if resource else number(value)
     return said.partition(" ")[0] if short else said
 
 
@@ -249,8 +249,8 @@ def of_queue(resource: str, value: float) -> str:
     """An amount as a queue's field has it: GPUs, thousandths of a CPU, megabytes."""
     if resource == "cpu":
         cpus = value / 1000
-        return f"{_amount(cpus)} CPU{'s' * (cpus != 1)}"
-    return f"{_amount(value)} MB" if resource == "memory" else _gpus(value)
+        return f"{number(cpus)} CPU{'s' * (cpus != 1)}"
+    return f"{number(value)} MB" if resource == "memory" else _gpus(value)
 
 
 _FIELDS: Final = {"overQuotaWeight": "over-quota weight"}
@@ -294,15 +294,15 @@ def _start(entry: Json) -> str:
 def _evicted(state: str, by: Json) -> list[str]:
     pods = by["pods"]
     triggers = f" for {_listed(by['for'])}" if by["for"] else ""
-    count = f"{len(pods)} pod{'s' * (len(pods) > 1)} by {by['action']}"
+    count = f"{plural(len(pods), 'pod')} by {by['action']}"
     if state == "moved":
-        return _part("Moved", f"{count}{triggers}")
-    found = _part("Evicted", f"{count}{triggers} ({by['rule']})")
-    found += _part("", by["because"])
+        return part("Moved", f"{count}{triggers}")
+    found = part("Evicted", f"{count}{triggers} ({by['rule']})")
+    found += part("", by["because"])
     stages = (one for one in by["alternatives"] if one["value"])
     bounds = [one for one in stages if "lost" in one["name"] or "stopped" in one["name"]]
     for one in [one for one in bounds if "[steps]" not in one["name"]][:2]:
-        found += _part("", _least(one, by["action"]))
+        found += part("", _least(one, by["action"]))
     return found
 
 
@@ -316,10 +316,10 @@ def _least(stage: Json, action: str) -> str:
     if "by rank" in name:
         sure = "no permitted plan loses" if stage["proved"] else "no plan was found that loses"
         return f"{sure} fewer GPUs, weighted by the fair order"
-    cost = f"{name} by {action} in all: {_amount(round(stage['value'] / scale, 3))}{unit}"
+    cost = f"{name} by {action} in all: {number(round(stage['value'] / scale, 3))}{unit}"
     if stage["proved"]:
         return f"{cost}; no permitted plan has less"
-    return f"{cost}; at least {_amount(round(stage['bound'] / scale, 3))}{unit} in any plan"
+    return f"{cost}; at least {number(round(stage['bound'] / scale, 3))}{unit} in any plan"
 
 
 _SCALES: Final = {"GPU-milliseconds]": (3_600_000, " GPU-hours"), "milli-GPUs]": (1_000, "")}
@@ -336,10 +336,11 @@ def age(seconds: float) -> str:
     return f"{minutes}m" if minutes else f"{int(seconds)}s"
 
 
-def _amount(value: float) -> str:
+def number(value: float) -> str:
+    """A count or an amount, with separators and no needless decimals."""
     return f"{value:,.10g}"
 
 
 def _gpus(value: float) -> str:
     part = 0 < value < 1
-    return f"{_amount(value)} {'of a GPU' if part else 'GPU' if value == 1 else 'GPUs'}"
+    return f"{number(value)} {'of a GPU' if part else 'GPU' if value == 1 else 'GPUs'}"

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
-from typing import Final
-
 from kai_cp.decisions import cut_during, named_stages
 from kai_cp.explain.operations import path_of
-from kai_cp.explain.text import WIDTH, as_of, describe, describe_change, of_queue
+from kai_cp.explain.text import as_of, describe, describe_change, number, of_queue, part
 from kai_cp.json_types import Json
 from kai_cp.report.terminal import gpus
 from kai_cp_models.shown import plural
-
-_LABEL: Final = 9
 
 
 def lines(document: Json, name: str) -> list[str]:
@@ -20,12 +15,12 @@ def lines(document: Json, name: str) -> list[str]:
     diff, before, after = document["diff"], document["before"], document["after"]
     found = _difference(document) if document["ops"] or "cycles" in diff else []
     if least := document.get("least"):
-        found += _part("Least", _least(least))
+        found += part("Least", _least(least))
     if bound := document.get("bound"):
-        found += _part(
+        found += part(
             "Bound",
             f"no scheduler has more than {gpus(bound['gpus'])} in use without stopping anything; "
-            f"this cycle has {_number(bound['inUse'])}{_price(after)}",
+            f"this cycle has {number(bound['inUse'])}{_price(after)}",
         )
     during = cut_during(named_stages([*before["stages"], *after["stages"]]))
     return found + as_of(document["now"], name, during)
@@ -36,29 +31,28 @@ def _difference(document: Json) -> list[str]:
     diff, before, after = document["diff"], document["before"], document["after"]
     found = [_first(diff)]
     if document["ops"]:
-        found += _part("Change", describe_change(document))
-    found += _part("GPUs", f"{_number(diff['gpusBefore'])} held before, {_number(diff['gpusAfter'])} after")
+        found += part("Change", describe_change(document))
+    found += part("GPUs", f"{number(diff['gpusBefore'])} held before, {number(diff['gpusAfter'])} after")
     for label, key in (("Gain", "gain"), ("Lose", "lose"), ("Added", "addedPlaced")):
         if diff[key]:
-            found += _part(label, _listed(diff[key]))
+            found += part(label, _listed(diff[key]))
     which = ", in the first cycle" if "cycles" in diff else ""
     if waiting := _waiting(document):
-        found += _part("Waiting", _listed(waiting) + which)
-    found += _part(
+        found += part("Waiting", _listed(waiting) + which)
+    found += part(
         "Evicted",
         f"{plural(diff['lostBefore'], 'pod')} before, {diff['lostAfter']} after; "
         f"moved {diff['movedBefore']} before, {diff['movedAfter']} after",
     )
-    refused = len(before["pending"])
-    groups = f"pod group{'s' * (refused != 1)}"
-    found += _part("Refused", f"{refused} {groups} before, {len(after['pending'])} after{which}")
+    refused = plural(len(before["pending"]), "pod group")
+    found += part("Refused", f"{refused} before, {len(after['pending']):,} after{which}")
     if "cycles" in diff:
         end = (
             f"settled after {plural(diff['cycles'], 'cycle')}"
             if diff["settled"]
             else "not settled within --most"
         )
-        found += _part("Cycles", end)
+        found += part("Cycles", end)
     return found
 
 
@@ -107,23 +101,13 @@ def _least(least: Json) -> str:
     below = least.get("below")
     if below:
         resource = least["ops"][0].get("resource")
-        less = f"with {_number(below['amount'])}"
+        less = f"with {number(below['amount'])}"
         if resource:
             less = f"raised by {of_queue(resource, below['amount'])}"
         text += f"; {less}, {_listed(below['waiting'])} would still wait"
     return text
 
 
-def _part(label: str, text: str) -> list[str]:
-    pad = " " * _LABEL
-    body = wrap(text, WIDTH - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{label:<{_LABEL}}{body[0]}", *(pad + line for line in body[1:])]
-
-
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return ", ".join(names[:8]) + more
-
-
-def _number(value: float) -> str:
-    return f"{value:,.10g}"
