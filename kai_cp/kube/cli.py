@@ -55,7 +55,15 @@ def scheduler(
     ] = 0,
     anonymize: Annotated[bool, typer.Option("--anonymize", help="Serve snapshots without names.")] = False,
 ) -> None:
-    """Schedule a live cluster."""
+    """Schedule a live cluster.
+
+    Exit status: 0 ended as asked, 1 a request that it needs failed, 2 wrong usage, 3 no cluster, or the lease
+    was lost, 4 the API server refuses the credentials, 5 it did not end in time.
+
+    Examples:
+    kai-cp scheduler --mode observe
+    kai-cp scheduler --mode enforce --leader-elect --settings settings.yaml
+    """
     from kai_cp.kube.scheduler.process import SchedulerSetup, run
     from kai_cp.settings import BadSettings, load
 
@@ -81,7 +89,14 @@ def scheduler(
 @app.command()
 @expanded
 def binder(connection: Connection, options: BinderOptions, service: Service, logging: Logging) -> None:
-    """Bind pods as BindRequests order."""
+    """Bind pods as BindRequests order.
+
+    Exit status: 0 ended as asked, 1 a request that it needs failed, 2 wrong usage, 3 no cluster, or the lease
+    was lost, 4 the API server refuses the credentials, 5 it did not end in time.
+
+    Examples:
+    kai-cp binder --leader-elect
+    """
     from kai_cp.kube.binder.process import BinderSetup, run
 
     raise typer.Exit(run(BinderSetup(connection, service, options), _begin(logging)))
@@ -90,7 +105,14 @@ def binder(connection: Connection, options: BinderOptions, service: Service, log
 @app.command()
 @expanded
 def admission(connection: Connection, options: AdmissionOptions, logging: Logging) -> None:
-    """Check pods, queues, pod groups and topologies when they are written."""
+    """Check pods, queues, pod groups and topologies when they are written.
+
+    Exit status: 0 ended as asked, 1 a request that it needs failed, 2 wrong usage, 3 no cluster, or the
+    address is in use, 4 the API server refuses the credentials, 5 it did not end in time.
+
+    Examples:
+    kai-cp admission --gpu-sharing-enabled
+    """
     from kai_cp.kube.admission.process import run
 
     raise typer.Exit(run(connection, options, _begin(logging)))
@@ -127,7 +149,15 @@ def controllers(
         str, typer.Option(help="Controllers to run, joined by commas; KAI may run the others.")
     ] = "podgrouper,podgroup-controller,queue-controller",
 ) -> None:
-    """Group pods, and keep the status of pod groups and queues."""
+    """Group pods, and keep the status of pod groups and queues.
+
+    Exit status: 0 ended as asked, 1 a request that it needs failed, 2 wrong usage, 3 no cluster, or the lease
+    was lost, 4 the API server refuses the credentials, 5 it did not end in time.
+
+    Examples:
+    kai-cp controllers --leader-elect
+    kai-cp controllers --controllers podgrouper
+    """
     from kai_cp.kube.controllers.catalogue import chosen
     from kai_cp.kube.controllers.options import metric_labels
     from kai_cp.kube.controllers.podgrouper import grouping_settings
@@ -152,7 +182,11 @@ def gpu_reservation(
     pod_name: Annotated[str, typer.Option(envvar="POD_NAME", help="Name of this pod.")],
     pod_namespace: Annotated[str, typer.Option(envvar="POD_NAMESPACE", help="Namespace of this pod.")],
 ) -> None:
-    """Hold a shared GPU, and write its device to an annotation."""
+    """Hold a shared GPU, and write its device to an annotation.
+
+    Exit status: 0 ended as asked, 1 it does not see one GPU, or its pod is gone, 2 wrong usage, 3 no cluster,
+    4 the API server refuses the credentials, 5 it did not end in time.
+    """
     from kai_cp.kube.binder.gpu_reservation import NoDevice, run
 
     try:
@@ -268,6 +302,8 @@ def demo_cluster(
     """Show the scheduler at work on a real control plane with fake nodes.
 
     The first time a Kubernetes API server is compiled, which takes about twelve minutes; it says so and asks.
+
+    Exit status: 0 shown, 2 wrong usage, 3 there is no control plane.
 
     Examples:
     kai-cp demo-cluster

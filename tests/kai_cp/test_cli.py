@@ -651,14 +651,8 @@ def test_documents_of_topology_and_group_are_yaml_too(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "pods.yaml").read_text() == as_yaml
 
 
-PROCESSES = {"scheduler", "binder", "controllers", "admission", "gpu-reservation", "demo-cluster"}
 GROUPS = {"snapshot": ("reduce",), "config": ("explain", "show")}
-PAGES = [
-    tuple(filter(None, (name, below)))
-    for name in Commands.table
-    if name not in PROCESSES
-    for below in GROUPS.get(name, ("",))
-]
+PAGES = [tuple(filter(None, (name, below))) for name in Commands.table for below in GROUPS.get(name, ("",))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=" ".join)
