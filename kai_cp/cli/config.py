@@ -23,11 +23,23 @@ class ExplainFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+def _keys() -> list[str]:
+    """Sections and settings, for completion of the shell."""
+    from kai_cp.settings import describe
+
+    paths = [one.path for one in describe()]
+    return [*dict.fromkeys(path.partition(".")[0] for path in paths), *paths]
+
+
 @app.command(short_help="Show every setting and what it means.")
 def explain(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY]", help="One setting, or a section such as solver. Default: all."),
+        typer.Argument(
+            metavar="[KEY]",
+            help="One setting, or a section such as solver. Default: all.",
+            autocompletion=_keys,
+        ),
     ] = None,
     format: Annotated[
         ExplainFormat, typer.Option("--format", "-o", help="Text, or the page docs/settings.md.")

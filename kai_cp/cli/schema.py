@@ -21,11 +21,22 @@ class SchemaFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
+def _names() -> list[str]:
+    """For completion of the shell."""
+    from kai_cp.documents import NAMES
+
+    return [known.partition("/")[0] for known in NAMES]
+
+
 @app.command()
 def schema(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Such as decisions, or decisions/1. Default: list the names."),
+        typer.Argument(
+            metavar="[NAME]",
+            help="Such as decisions, or decisions/1. Default: list the names.",
+            autocompletion=_names,
+        ),
     ] = None,
     format: Annotated[
         SchemaFormat,
@@ -56,6 +67,6 @@ def schema(
     else:
         found = next((known for known in NAMES if name in (known, known.partition("/")[0])), None)
         if found is None:
-            close = nearest(name, [known.partition("/")[0] for known in NAMES])
+            close = nearest(name, _names())
             fail(f"there is no document {name}{close}; `kai-cp schema` lists all", WRONG_USAGE)
         write(as_json([schema_of(found)]))

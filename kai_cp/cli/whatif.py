@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -59,8 +59,24 @@ class _Ordered(HelpfulCommand):
         return rest
 
 
-def _option(name: str, metavar: str, text: str, panel: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
+def _option(
+    name: str, metavar: str, text: str, panel: str, completed: Callable[[], list[str]] | None = None
+) -> Any:
+    return typer.Option(
+        name,
+        metavar=metavar,
+        help=text,
+        rich_help_panel=panel,
+        show_default=False,
+        autocompletion=completed,
+    )
+
+
+def _actions() -> list[str]:
+    """For completion of the shell."""
+    from kai_cp_models.policy import POLICY_ACTIONS
+
+    return sorted(POLICY_ACTIONS)
 
 
 Texts = list[str] | None
@@ -93,8 +109,10 @@ def what_if(
             _POLICY,
         ),
     ] = None,
-    enable: Annotated[Texts, _option("--enable", "ACTION", "Switch an action on.", _POLICY)] = None,
-    disable: Annotated[Texts, _option("--disable", "ACTION", "Switch an action off.", _POLICY)] = None,
+    enable: Annotated[Texts, _option("--enable", "ACTION", "Switch an action on.", _POLICY, _actions)] = None,
+    disable: Annotated[
+        Texts, _option("--disable", "ACTION", "Switch an action off.", _POLICY, _actions)
+    ] = None,
     after: Annotated[
         Texts, _option("--after", "30m", "Look this much later; pods that end by then are gone.", _POLICY)
     ] = None,

@@ -651,6 +651,25 @@ def test_documents_of_topology_and_group_are_yaml_too(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "pods.yaml").read_text() == as_yaml
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("schema", "snapshot"), "snapshot-diff"),
+        (("config", "explain", "solver.pat"), "solver.patience"),
+        (("what-if", "snapshot.zip", "--enable", "recl"), "reclaim"),
+        (("solve", "-o", "wi"), "wide"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_the_shell_completes_names_that_the_program_knows(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], offered: str
+) -> None:
+    monkeypatch.setenv("_KAI_CP_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(("kai-cp", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    assert run().stdout.split() == [offered]
+
+
 GROUPS = {"snapshot": ("reduce",), "config": ("explain", "show")}
 PAGES = [tuple(filter(None, (name, below))) for name in Commands.table for below in GROUPS.get(name, ("",))]
 

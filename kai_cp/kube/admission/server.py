@@ -24,7 +24,7 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 """Largest request: the API server takes objects of 3 MiB, and a change brings the old one along."""
 HANDSHAKE_SECONDS: Final = 5.0
 READ_SECONDS: Final = 5.0
-"""Longest silence within a request, and longest wait for others: API servers wait no longer."""
+"""Longest wait for a piece of the head, for the whole body, and for others: API servers wait no longer."""
 SMALL_BYTES: Final = 128 * 1024
 """Requests up to here, as almost all are, never wait for larger ones."""
 MOST_SMALL: Final = 8
