@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, MILLI, GpuKind, Pod
+from kai_cp_models.pods import GPU, MILLI, GpuKind, Pod, PodSpec
 from kai_cp_models.shown import amount, quantity
 
 
@@ -29,6 +29,8 @@ class InSum:
         self._ledger = ledger
         self._names = ledger.snapshot.dimensions
         self._free: list[int] = ledger.free.clip(min=0).sum(axis=0).tolist()
+        self._owned: dict[tuple[PodSpec, ...], tuple[list[int], str]] = {}
+        """What the nodes have together that accept a pod of some specs, and which nodes these are."""
 
     @cached_property
     def _shares(self) -> int:
@@ -55,11 +57,12 @@ class InSum:
     def beyond(self, pods: Sequence[Pod]) -> str:
         """What the pods need that all nodes which accept one of them do not have together, even if empty;
         empty if there is nothing of the kind."""
-        table = self._ledger.fixed.table
-        specs = {pod.spec: pod for pod in pods}.values()
-        nodes = np.logical_or.reduce([table.accepting(pod) for pod in specs])
-        owned = table.allocatable[nodes].sum(axis=0).tolist()
-        where = "all nodes" if nodes.all() else "the nodes that accept them"
+        table, examples = self._ledger.fixed.table, {pod.spec: pod for pod in pods}
+        if (specs := tuple(examples)) not in self._owned:
+            nodes = np.logical_or.reduce([table.accepting(pod) for pod in examples.values()])
+            where = "all nodes" if nodes.all() else "the nodes that accept them"
+            self._owned[specs] = table.allocatable[nodes].sum(axis=0).tolist(), where
+        owned, where = self._owned[specs]
         return "; ".join(
             f"{self._need(d, asked, pods)}; {where} together have {amount(self._names[d], has)}, "
             f"{amount(self._names[d], asked - has)} too few"
