@@ -101,6 +101,9 @@ def in_the_way(
     cannot come home are returned; none if no ask finds a place. The last units come home first, because the
     first leave first. ``depths`` grow.
     """
+    if all(pod.key in base.held for unit in units for pod in unit.pods):
+        # What has come in this cycle has no home.
+        return
     emptied, victims, last = base.copy(), dict[GroupKey, list[Pod]](), 0
     for depth in depths:
         _let_go(emptied, units[last:depth], victims)
