@@ -79,6 +79,7 @@ class Fixed:
         """By node, memory of one GPU."""
         self.advertised: list[tuple[bool, ...]] = list(map(tuple, (self.table.allocatable > 0).tolist()))
         """By node: dimensions it has at all; others are never charged (2.1)."""
+        self._whole = list(map(all, self.advertised))
         self.waiting: AtFirst | None = None
         """How groups wait in the snapshot, once that is known."""
         self._close = close
@@ -124,6 +125,8 @@ class Fixed:
 
     def taken_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; computed once for equal pods and nodes."""
+        if self._whole[node]:
+            return taken(pod)
         kind = taken(pod), self.advertised[node]
         found = self._taken.get(kind)
         if found is None:
@@ -593,7 +596,8 @@ class Ledger:
 
     def _apply(self, pod: Pod, held: Held | None, sign: int) -> None:
         """The pod gets (1) or loses (-1) a place; None: that of the snapshot, which it leaves releasing."""
-        before = self.status(pod)
+        key = pod.group
+        before = self.status(pod) if key in self._tallies or key in self._nodes else None
         if held is None:
             node, names = self.home(pod), pod.gpu_groups
             promised, charged = True, pod.status in ALLOCATED
@@ -623,15 +627,15 @@ class Ledger:
             self.book.charge(group.queue, charge, group.preemptible, sign, pods=sign * new)
             if promised:
                 self.book.settles_later(group.queue, charge, group.preemptible, sign)
-        if pod.group is not None:
-            self._recount(pod, pod.group, before, node, -sign if held is None else sign)
+        if key is not None:
+            if changes := self.touched.pop(key, 0) + (-sign if held is None else sign):
+                self.touched[key] = changes
+            if before is not None:
+                self._recount(pod, key, before, node)
 
-    def _recount(self, pod: Pod, group: GroupKey, before: PodStatus, node: int, sign: int) -> None:
-        """The pod had the status ``before``; ``node``: that of the place which it got or lost. ``sign``: 1 if
-        there is one more eviction or place, else -1."""
+    def _recount(self, pod: Pod, group: GroupKey, before: PodStatus, node: int) -> None:
+        """The pod had the status ``before``; ``node``: that of the place which it got or lost."""
         after, name = self.status(pod), pod.subgroup or "default"
-        if changes := self.touched.pop(group, 0) + sign:
-            self.touched[group] = changes
         if (tally := self._tallies.get(group)) is not None:
             self._tallies[group] = self.fixed.gangs[group].moved(tally, name, before, after)
         step = (after in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED)

@@ -268,8 +268,8 @@ def _commit(run: ActionRun) -> None:
 def _told(run: ActionRun, ended: Ledger) -> _Finished:
     """``_finished`` for a run, of which it keeps no ledger. ``ended``: the ledger at the end of the action,
     which disturbed no pod that is home by then."""
-    found, away = run.found, run.taken(ended).keys()
-    taken = {key: place for key, place in run.taken(found.ledger).items() if key in away}
+    found = run.found
+    taken = {key: place for key, place in run.taken(found.ledger).items() if run.away(key, ended)}
     plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, step_milli_gpus=run.step)
     goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
     return partial(_finished, found.stages, goals, plan)

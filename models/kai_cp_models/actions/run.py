@@ -156,6 +156,13 @@ class ActionRun:
         given = ((key, base.place_of(pods[key])) for key in other)
         return found | {key: place for key, place in given if ledger.place_of(pods[key]) != place}
 
+    def away(self, key: PodKey, ledger: Ledger) -> bool:
+        """Whether a pod that some plan of the run took is away in ``ledger``, see ``taken``."""
+        if key not in self.base.held:
+            return key in ledger.evicted
+        pod = ledger.snapshot.pod_by_key[key]
+        return ledger.place_of(pod) != self.base.place_of(pod)
+
     @cached_property
     def line(self) -> FairOrder:
         """All waiting groups in the fair order of the action's start; to be forked."""
