@@ -124,6 +124,8 @@ def parsed(arguments: Sequence[str]) -> PluginRequest:
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
+        if word.startswith("-n") and name != "-n":  # kubectl also takes -nNAME.
+            name, equals, value = "-n", "=", word[2:]
         if name in SWITCHES and not equals:
             setattr(request, SWITCHES[name], True)
         elif name in VALUES:
@@ -198,9 +200,14 @@ def _take(request: PluginRequest, path: Path) -> None:
 def _snapshot(request: PluginRequest) -> int:
     if request.rest[:1] == ["reduce"]:
         return _command(["snapshot", *request.rest])
+    if _asks_for_help(request):
+        print(HELP, end="")
+        return 0
     if request.rest[:1] != ["take"]:
         raise BadRequest("snapshot take FILE, or snapshot reduce SNAPSHOT OUTPUT --fact FACT, is meant")
     files = [word for word in request.rest[1:] if word != "--anonymize"]
+    if unknown := [word for word in files if word.startswith("-")]:
+        raise BadRequest(f"snapshot take has no option {unknown[0]}")
     if len(files) != 1:
         raise BadRequest("snapshot take needs one FILE")
     data, origin = request.taken()
@@ -214,6 +221,10 @@ def _snapshot(request: PluginRequest) -> int:
         return BAD_INPUT
     print(f"{target}: {len(data) / 1024:,.0f} KiB, from {origin}")
     return 0
+
+
+def _asks_for_help(request: PluginRequest) -> bool:
+    return not {"-h", "--help"}.isdisjoint(request.rest)
 
 
 def _anonymized(data: bytes) -> bytes:
@@ -258,7 +269,7 @@ def _words(request: PluginRequest) -> list[str]:
         return _with_namespace(request.rest, namespace or _own_namespace(request.cluster))
     if request.command not in NAMESPACED or request.everywhere:
         return list(request.rest)
-    if not namespace and not request.snapshot:
+    if not namespace and not request.snapshot and not _asks_for_help(request):
         namespace = _own_namespace(request.cluster)
         print(f"namespace {namespace}; -A shows all", file=sys.stderr)
     return [*request.rest, *([f"--namespace={namespace}"] if namespace else [])]

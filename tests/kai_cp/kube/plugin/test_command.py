@@ -36,6 +36,7 @@ def test_the_lists_are_read_as_the_scheduler_is_set_up(
     [
         ("pnding", "there is no command pnding; the nearest: pending; `kubectl kai-cp -h` lists all"),
         ("pending --source x", "--source x: expected one of auto, scheduler, api"),
+        ("snapshot take --zip", "snapshot take has no option --zip"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_words_there_are(
@@ -53,6 +54,8 @@ def test_a_wrong_word_is_answered_with_the_words_there_are(
         ("queues --nothing", 2, "No such option: --nothing"),
         ("diff --nothing x.json", 2, "No such option: --nothing"),
         ("explain -h", 0, "Usage: kubectl kai-cp explain"),
+        ("snapshot -h", 0, "Usage: kubectl kai-cp COMMAND"),
+        ("snapshot take -h", 0, "snapshot take FILE"),
     ],
 )
 def test_words_are_read_before_the_cluster_is_asked(
@@ -64,3 +67,15 @@ def test_words_are_read_before_the_cluster_is_asked(
     monkeypatch.setattr(take, "_transport", asked)
     assert run(words.split()) == status
     assert said in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("words", ["pending -nteam-a", "pending -n=team-a", "-n team-a pending"])
+def test_a_namespace_is_given_as_to_kubectl(words: str) -> None:
+    """``-nteam-a`` went to the command, beside the namespace of the context."""
+    request = parsed(words.split())
+    assert (request.namespace, request.rest) == ("team-a", [])
+
+
+def test_a_page_of_help_asks_for_no_namespace(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pending", "-h"]) == 0
+    assert capsys.readouterr().err == ""
