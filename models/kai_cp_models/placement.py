@@ -313,7 +313,7 @@ def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledg
     because the model holds a relaxation of a rule."""
     result = ledger.without(answer.gone)
     moved = [pod for pod in answer.gone if pod.key in answer.moved]
-    fresh: dict[tuple[int, str], str] = {}
+    fresh: dict[tuple[int, int], str] = {}
     # What memory of a GPU is charged depends on the node, and the model counts with the largest GPUs.
     pods = chain(moved, *(ask.pods for ask in answer.asks))
     by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in pods)
@@ -328,7 +328,7 @@ def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledg
                 return False
         groups: list[str] = []
         for name in names:
-            if name.startswith("new-"):
+            if isinstance(name, int):
                 if (node, name) not in fresh:
                     fresh[node, name] = result.fresh_group(pod, node, taken=groups)
                 name = fresh[node, name]

@@ -19,7 +19,19 @@ from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
 from tests.support.plans import SETTINGS, bound, evicted, lost, placed, reasons, solved
-from tests.support.worlds import PLUGINS, cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    PLUGINS,
+    cluster,
+    fraction,
+    gpu_bound,
+    gpu_memory,
+    group,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+)
 
 RACK = TopologyConstraint("fabric", "rack")
 PACKING = PLUGINS | {"nodeplacement", "nodeavailability"}
@@ -274,6 +286,18 @@ def test_shares_by_memory_go_where_a_limit_allows_them() -> None:
     nodes, queues = [wide, large, node("small", gpus=1, cpus=4)], [queue("q", limit=gpu_bound(1.5))]
     plan = solved(cluster(members, [group("m", priority=60)], nodes, queues, actions=("allocate",)))
     assert {d.pod.name: d.node for d in plan.decisions} == {"m-0": "b", "w-0": "a"}
+
+
+@pytest.mark.parametrize("name", ["device", "new-0", "0"])
+def test_a_shared_device_may_have_any_name(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """s would open a GPU of its own, but w needs two of three, so s joins r."""
+    running = pod("r-0", "n1", spec=fraction(500), gpu_groups=(name,))
+    members = [running, pod("s-0", spec=gpu_memory(20_000)), pod("w-0", spec=spec(2))]
+    groups, plugins = [group("s", priority=60), group("w")], PLUGINS | {"gpuspread"}
+    nodes, actions = [node("n1", gpus=3)], ("allocate",)
+    plan = solved(cluster(members, groups, nodes, plugins=plugins, actions=actions))
+    assert {d.pod.name: d.gpu_groups for d in plan.decisions} == {"s-0": (name,), "w-0": ()}
+    assert caplog.messages == []
 
 
 def test_a_limit_that_other_places_would_keep_leaves_allocate_unproved() -> None:

@@ -25,9 +25,9 @@ from kai_cp_models.domains.capacity import quotient
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, gpus_alone_bind
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, Place
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, GivenPlace
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.joint.shares import ShareRows
+from kai_cp_models.joint.shares import Device, ShareRows
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.loading import taken
@@ -88,7 +88,7 @@ class JointModel:
         self._free = ledger.free.copy()
         self._leaver: dict[PodKey, Pod] = {}
         self._leaving: dict[int, list[Pod]] = {}
-        self._members: dict[tuple[int, str], list[Pod]] = {}
+        self._members: dict[Device, list[Pod]] = {}
         """Shared devices with pods that may leave, and those pods."""
         self._classes: dict[Hashable, PodClass] = {}
         self._scoped: dict[Hashable, tuple[tuple[Subgroup, ...], Batch, list[int]]] = {}
@@ -410,7 +410,7 @@ class JointModel:
         free = self._free[:, GPU] // MILLI
         for node in self._leaving:
             free[node] += sum(map(solver.value, self._gains[node]))
-        found: dict[PodKey, Place] = {}
+        found: dict[PodKey, GivenPlace] = {}
         whole = [(item, going[key]) for key, item in self._classes.items() if not item.shares]
         for item, pods in sorted(whole, key=lambda pair: -pair[0].size):
             counts = ((cell, solver.value(var)) for cell, var in item.x.items())

@@ -170,7 +170,9 @@ def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
 
 
 Place: TypeAlias = tuple[int, tuple[str, ...]]
-"""A node and, for a share, its devices: ids, or ``new-<k>`` for the k-th new one there."""
+"""A node and, for a share, its GPU groups."""
+GivenPlace: TypeAlias = tuple[int, tuple[str | int, ...]]
+"""The same in an answer; a number stands for a device of the node that is not shared yet."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class Answer:
     they move.
     """
 
-    nodes_of: Mapping[PodKey, Place]
+    nodes_of: Mapping[PodKey, GivenPlace]
     asks: Sequence[Ask]
     lost: Sequence[bool] = ()
     moved: frozenset[PodKey] = frozenset()

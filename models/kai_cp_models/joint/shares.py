@@ -16,14 +16,14 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, fillings
-from kai_cp_models.joint.problem import Place
+from kai_cp_models.joint.problem import GivenPlace
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, Pod, PodKey
 from kai_cp_models.solver import cp_model
 
-Device: TypeAlias = tuple[int, str]
-"""A shared device: its node and its GPU group; ``new-<k>`` for one that is not shared yet."""
+Device: TypeAlias = tuple[int, str | int]
+"""A shared device: its node and its GPU group; a number for one that is not shared yet."""
 
 
 @dataclass(eq=False)
@@ -55,7 +55,7 @@ class ShareRows:
 
     def _stays(self, device: Device) -> Linear:
         """See ``stays``. The device counts as a whole one at 0, and no pod joins it."""
-        known, members = self._ledger.devices[device[0]][device[1]], self._members[device]
+        known, members = self._ledger.devices[device[0]][device[1]], self._members[device]  # type: ignore[index]
         if known.active + known.pipelined > len(members):
             return 1
         some = self._cp.new_bool_var(f"stays[{device}]")
@@ -79,7 +79,7 @@ class ShareRows:
         for k, used in enumerate(new):
             if k:
                 self._cp.add_implication(used, new[k - 1])
-            counts.append(self._count((node, f"new-{k}"), items, total * used, used))
+            counts.append(self._count((node, k), items, total * used, used))
         for key, item in items.items():
             held = [part[key] for part in counts if key in part]
             self._cp.add(sum(held) == item.example.spec.gpu.devices * item.x[node])
@@ -152,10 +152,10 @@ class ShareRows:
 
     def places(
         self, going: Mapping[Hashable, Sequence[Pod]], solver: cp_model.CpSolver, free: Ints
-    ) -> dict[PodKey, Place]:
+    ) -> dict[PodKey, GivenPlace]:
         """Node and device names of the shares that are ``going`` somewhere, by class. ``free`` [N]: whole
         GPUs that are left; those of new devices are taken from it."""
-        held: dict[Hashable, dict[int, dict[str, int]]] = {key: {} for key in self._classes}
+        held: dict[Hashable, dict[int, dict[str | int, int]]] = {key: {} for key in self._classes}
         for (node, name), counts in self._counts.items():
             for key, count in counts.items():
                 held[key].setdefault(node, {})[name] = solver.value(count)
@@ -166,7 +166,7 @@ class ShareRows:
                     node, name = next(devices)
                     for key, pods in zip(self._classes, pattern, strict=True):
                         held[key].setdefault(node, {})[name] = pods
-        found: dict[PodKey, Place] = {}
+        found: dict[PodKey, GivenPlace] = {}
         for key, nodes in held.items():
             devices_of_one = self._classes[key].example.spec.gpu.devices
             # Patterns may hold more pods than there are.
@@ -177,14 +177,14 @@ class ShareRows:
         """New devices, each on the node of its cell where least is free."""
         pool = ((cell, solver.value(new[0])) for cell, new in self.new.items() if self._cells.alike[cell])
         nodes = (self._cells.fill(cell, free, 1, count) for cell, count in pool if count)
-        yield from ((node, f"new-{k}") for k, node in enumerate(chain.from_iterable(nodes)))
+        yield from ((node, k) for k, node in enumerate(chain.from_iterable(nodes)))
 
 
-def _in_turn(nodes: Mapping[int, dict[str, int]], devices: int) -> Iterator[Place]:
+def _in_turn(nodes: Mapping[int, dict[str | int, int]], devices: int) -> Iterator[GivenPlace]:
     """The places of one pod after the other, each on ``devices`` different devices: those that hold most."""
     for node, left in nodes.items():
         for _ in range(sum(left.values()) // devices):
-            names = tuple(sorted(left, key=lambda name: (-left[name], name))[:devices])
+            names = tuple(sorted(left, key=lambda name: (-left[name], isinstance(name, int), name))[:devices])
             for name in names:
                 left[name] -= 1
             yield node, names

@@ -186,8 +186,8 @@ def test_equal_gangs_are_counted_together_and_each_is_in_one_rack(
         assert len(used) == 1, ask.group.key
 
 
-@pytest.mark.parametrize(("device", "fits"), [("x", True), ("new-0", False)])
-def test_an_answer_that_names_a_device_too_many_has_no_places(device: str, *, fits: bool) -> None:
+@pytest.mark.parametrize(("device", "fits"), [("x", True), (0, False)])
+def test_an_answer_that_names_a_device_too_many_has_no_places(device: str | int, *, fits: bool) -> None:
     """One of two GPUs is whole and taken; on the other, x, half is left."""
     taken = [pod("a-0", "n1"), pod("b-0", "n1", spec=fraction(500), gpu_groups=("x",))]
     snapshot = cluster([*taken, pod("c-0", spec=fraction(500))], nodes=[node("n1", gpus=2)])
