@@ -12,6 +12,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -23,6 +24,7 @@ from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from kai_cp.errors import Unavailable
 from kai_cp_models.collection import collector_held
 
 ENGINE: Final = ("kai_cp.preload",)
@@ -110,7 +112,14 @@ class Worker:
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except OSError as error:
+            why = error.strerror or error
+            raise Unavailable(
+                f"the process that decides cannot be started ({why}): see whether {sys.executable} may be "
+                "executed, and whether directories for temporary files can be written"
+            ) from None
         return self
 
     def __exit__(

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
+from kai_cp import worker as module
+from kai_cp.errors import Unavailable
 from kai_cp.worker import Reply, Worker
 from tests.support import worker_jobs as jobs
 
@@ -72,3 +76,15 @@ def test_garbage_is_looked_for_after_the_answer() -> None:
         before, after = worker.run(count).answer
         assert before == 0
         assert after < count
+
+
+def test_a_process_that_cannot_be_started_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``kai-cp: Connection refused`` named neither the process nor what to do."""
+
+    def refused() -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(module, "warm_up", refused)
+    said = r"the process that decides cannot be started \(Connection refused\): see whether .*python"
+    with pytest.raises(Unavailable, match=said), Worker(jobs.add_one):
+        pass
