@@ -106,13 +106,17 @@ def _documents(file: Path) -> list[Any]:
     content = files.read(file).removeprefix(codecs.BOM_UTF8)
     if content.startswith(_PACKED):
         raise ValueError(f"is packed, as snapshots are{_EXPECTED}")
+    if not content.strip():
+        return []
     try:
         return [orjson.loads(content)]
     except orjson.JSONDecodeError as problem:
-        if file.suffix == ".json":
-            raise ValueError(f"not JSON: {problem}") from None
+        not_json = f"not JSON: {problem}"
     try:
-        return yaml_text.load_all(files.text_of(content))
+        text = files.text_of(content)
+        if file.suffix == ".json":
+            raise ValueError(not_json)
+        return yaml_text.load_all(text)
     except files.NoText as problem:
         raise ValueError(f"neither JSON nor YAML: {problem.strerror}") from None
     except yaml.YAMLError as problem:

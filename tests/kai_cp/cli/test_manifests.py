@@ -53,6 +53,25 @@ def test_every_object_of_a_file_gets_its_verdict(tmp_path: Path, content: str) -
     assert said == [("Pod", "ns", "a", False), ("Queue", None, "q", False)]
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no object"),
+        (b"\n ", "holds no object"),
+        (b"\xff\xfe", "neither JSON nor YAML: it is not text"),
+    ],
+)
+@pytest.mark.parametrize("name", ["objects.json", "objects.yaml"])
+def test_a_file_without_objects_is_told_in_plain_words(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    """The parser of JSON spoke of zero-length documents and surrogates."""
+    (tmp_path / name).write_bytes(content)
+    done = ran("admit", tmp_path / name)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"kai-cp: {tmp_path / name}: {said}")
+
+
 def test_a_file_of_several_objects_keeps_all_verdicts(tmp_path: Path) -> None:
     (tmp_path / "two.json").write_text(json.dumps([POD, QUEUE]))
     ran("admit", tmp_path / "two.json", tmp_path / "out")
