@@ -20,6 +20,8 @@ from kai_cp.reader.shares import read_gpu
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import GpuKind, GpuRequest, GroupKey
 
+MOST_MESSAGE: Final = 1024
+"""The most letters of what a condition or an event says."""
 RECEIVED: Final = {
     GpuKind.REGULAR: "Regular",
     GpuKind.FRACTION: "Fraction",
@@ -242,12 +244,24 @@ def event(
         },
         "type": kind,
         "reason": reason,
-        "message": message[:1024],
+        "message": message[:MOST_MESSAGE],
         "source": {"component": component},
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,
     }
+
+
+def condition_patch(pod: Object, kind: str, status: str, reason: str, message: str, *, now: float) -> Object:
+    """The strategic patch that sets one condition of this pod, and of no later one of its name."""
+    entry = {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message[:MOST_MESSAGE],
+        "lastTransitionTime": rfc3339(now),
+    }
+    return {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [entry]}}
 
 
 def condition(conditions: Sequence[Mapping[str, Any]] | None, kind: str) -> Mapping[str, Any] | None:

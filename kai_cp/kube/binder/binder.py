@@ -438,17 +438,11 @@ class Binder:
 
     def _condition(self, pod: Object, status: str, reason: str, message: str) -> None:
         present = api_objects.condition((pod.get("status") or {}).get("conditions"), "PodBound")
+        message = message[: api_objects.MOST_MESSAGE]
         if present is not None and (present.get("status"), present.get("message")) == (status, message):
             return
-        entry = {
-            "type": "PodBound",
-            "status": status,
-            "reason": reason,
-            "message": message[:1024],
-            "lastTransitionTime": api_objects.rfc3339(self._clock()),
-        }
         meta = pod["metadata"]
-        body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [entry]}}
+        body = api_objects.condition_patch(pod, "PodBound", status, reason, message, now=self._clock())
         changed = self._transport.patch(
             resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True
         )

@@ -480,15 +480,8 @@ class ApiCluster:
     def _write_condition(
         self, pod: Object, kind: str, reason: str, message: str, *, status: str = "False"
     ) -> None:
-        entry = {
-            "type": kind,
-            "status": status,
-            "reason": reason,
-            "message": message[:1024],
-            "lastTransitionTime": api_objects.rfc3339(self._clock()),
-        }
         meta = pod["metadata"]
-        body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [entry]}}
+        body = api_objects.condition_patch(pod, kind, status, reason, message, now=self._clock())
         self._keep_pod(
             self._transport.patch(
                 resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True

@@ -159,7 +159,7 @@ class Reporter:
         again = self._tell(pod, resources.PODS, "Warning", "Unschedulable", message)
         if not condition:
             return again
-        message = message[:1024]
+        message = message[: api_objects.MOST_MESSAGE]
         present = api_objects.condition((pod.get("status") or {}).get("conditions"), "PodScheduled")
         if present is not None and present.get("reason") == "Unschedulable":
             if present.get("message") == message:

@@ -168,9 +168,10 @@ class Broken:
     """A step with a defect."""
 
     undone = 0
+    reason = "could not convert string to float: ''"
 
     def prepare(self, _pod: Object, _node: Object, _request: Object) -> None:
-        raise ValueError("could not convert string to float: ''")
+        raise ValueError(self.reason)
 
     def undo(self, _pod: Object, _request: Object) -> None:
         self.undone += 1
@@ -202,6 +203,21 @@ def test_a_defect_is_a_failed_attempt(
     assert until(lambda: [e for e in server.requests("POST", "/events") if e["message"] == text])
     assert (broken.undone, made.failures) == (2, 2)
     assert not server.requests("POST", "/binding")
+
+
+def test_a_long_reason_is_written_once(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was compared with what is stored, which is cut, and so written again after each attempt."""
+    monkeypatch.setattr("kai_cp.kube.binder.binder.LONGEST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(Broken, "reason", "x" * 2_000)
+    made = setup()
+    made.steps.append(Broken())
+    order(server, pod("p"), backoff_limit=3)
+    until(lambda: made.failures == 3)
+    until(lambda: made.binder.idle)
+    assert conditions(server)["PodBound"]["message"].endswith("x" * 900)
+    assert len(server.requests("PATCH", "/pods/p/status")) == 1
 
 
 def test_a_late_report_is_not_written_to_a_later_order(server: StubServer, setup: Any) -> None:
