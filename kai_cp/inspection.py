@@ -152,7 +152,7 @@ def _queues(snapshot: Snapshot, line: Sequence[Waiter]) -> list[dict[str, Any]]:
         for name in snapshot.queue_path.get(waiter.group.queue, ()):
             waiting[name] += 1
     found = []
-    for queue, depth in _tree(snapshot):
+    for queue, depth in queue_tree(snapshot):
         fair, used = shares[queue.name].fair, shares[queue.name].allocated
         amounts = {
             resource: {
@@ -169,7 +169,8 @@ def _queues(snapshot: Snapshot, line: Sequence[Waiter]) -> list[dict[str, Any]]:
     return found
 
 
-def _tree(snapshot: Snapshot) -> Iterator[tuple[Queue, int]]:
+def queue_tree(snapshot: Snapshot) -> Iterator[tuple[Queue, int]]:
+    """The queues by name, parents before their children, each with the number of levels above it."""
     children: dict[str | None, list[Queue]] = defaultdict(list)
     for queue in snapshot.queues:
         children[queue.parent].append(queue)

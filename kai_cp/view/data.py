@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.inspection import queue_tree
 from kai_cp.json_types import Object
 from kai_cp.over_time import bars
 from kai_cp.topology_view import fabric
@@ -20,7 +21,7 @@ from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.queries.shares import OwedGroups, Waiter, gpus_of, queue_shares, waiting_line
 from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Queue, Shares, Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot
 from kai_cp_topology.report import Report
 
 SCHEMA: Final = "view/1"
@@ -120,7 +121,7 @@ def _queues(snapshot: Snapshot, plan: Plan | None, line: Sequence[Waiter]) -> li
             "waiting": waiting[queue.name],
             "starved": len(starved.get(queue.name, ())),
         }
-        for queue, depth in _tree(snapshot)
+        for queue, depth in queue_tree(snapshot)
     ]
 
 
@@ -129,17 +130,6 @@ def _after_queue(plan: Plan | None, name: str) -> list[float] | None:
     if plan is not None and name in plan.queues:
         found = plan.queues[name].allocated_after
     return list(found) if found is not None else None
-
-
-def _tree(snapshot: Snapshot) -> Iterable[tuple[Queue, int]]:
-    children: dict[str | None, list[Queue]] = defaultdict(list)
-    for queue in sorted(snapshot.queues, key=lambda queue: queue.name):
-        children[queue.parent].append(queue)
-    stack = [(queue, 0) for queue in reversed(children[None])]
-    while stack:
-        queue, depth = stack.pop()
-        yield queue, depth
-        stack += [(child, depth + 1) for child in reversed(children[queue.name])]
 
 
 def _pending(
