@@ -847,6 +847,24 @@ def test_a_pod_that_binds_now_gets_no_device_that_is_leaving(promised: bool, exp
     assert bool(mask[0]) is expected
 
 
+def test_a_pod_that_waits_gives_free_devices_for_one_that_is_leaving() -> None:
+    """A pod that is leaving holds c, which looks like a and b. x waits, and has a. y starts now with a and b,
+    if x takes c."""
+    old, x, y = user("old", "held", node="n0", status=PodStatus.RELEASING), user("x", "one"), user("y", "two")
+    users = [{"resource": "pods", "name": "old", "uid": "uid-old"}]
+    holding = claim("held", exact(), allocation=held("n0", "c"), reservedFor=users)
+    claims = [holding, claim("one", exact()), claim("two", exact(2))]
+    state = dra.open(cluster([old, x, y], [slice_of("n0", *map(device, "abc"))], claims))
+    state.place(x, 0, pipelined=True)
+    fits = state.mask(y, now=True)
+    assert fits is not None
+    assert fits.tolist() == [True, False]
+    state.place(y, 0, pipelined=False)
+    details = [state.details(which, 0)["resourceClaimAllocations"][0]["allocation"] for which in (x, y)]
+    given_ = [[result["device"] for result in one["devices"]["results"]] for one in details]
+    assert given_ == [["c"], ["a", "b"]]
+
+
 def test_no_more_users_than_a_claim_may_have() -> None:
     """254 pods use the shared claim: two of three more may join it, unless one of the old pods leaves."""
     olds = [user(f"o{i}", "shared", node="n0") for i in range(254)]

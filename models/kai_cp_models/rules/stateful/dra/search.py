@@ -242,7 +242,8 @@ class DeviceSearch:
         for j in range(start, len(found) - count + 1):
             device = found[j]
             free = device not in self.room.held and device not in self._taken
-            kind = self.problem.kind(device) if free else device
+            takers = tuple(device in some for some in self.barred.values())
+            kind = (self.problem.kind(device), takers) if free else device
             if kind in failed:
                 continue
             pick = None
