@@ -24,7 +24,7 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.admission import RefusalCache
-from kai_cp_models.joint.goals import GOALS, Disruption, Goal
+from kai_cp_models.joint.goals import GOALS, Disruption
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import StageResult
@@ -266,34 +266,30 @@ def _commit(run: ActionRun) -> None:
 
 
 def _told(run: ActionRun, ended: Ledger) -> _Finished:
-    """``_finished`` for a run, of which it keeps no ledger. ``ended``: the ledger at the end of the action,
-    which disturbed no pod that is home by then."""
-    found = run.found
+    """The stages of a run as they are told later; what tells them keeps no ledger of the run. ``ended``: the
+    ledger at the end of the action."""
+    found, stages = run.found, run.found.stages
+    # The action disturbed no pod that is home by then.
     taken = {key: place for key, place in run.taken(found.ledger).items() if run.away(key, ended)}
     plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, step_milli_gpus=run.step)
     goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
-    return partial(_finished, found.stages, goals, plan)
 
+    def finished(ledger: Ledger) -> Iterator[StageResult]:
+        """The stages with the values of the plan that led to ``ledger``. Left-over capacity, or what a later
+        action frees, may give lost pods places after all; a goal that this changes, and those after it, are
+        proved only where they are 0 then.
+        """
+        disruption, alike = plan(ledger=ledger), True
+        costs = dict(chain.from_iterable(goal.costs(disruption).items() for goal in goals))
+        for stage in stages:
+            value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
+            alike &= value == stage.objective
+            bound = stage.bound if alike else 0.0
+            # Nothing is less than a bound.
+            proved = value == bound or (alike and stage.proved)
+            yield replace(stage, objective=value, bound=bound, proved=proved)
 
-def _finished(
-    stages: Sequence[StageResult],
-    goals: Sequence[Goal],
-    disruption: Callable[[Ledger], Disruption],
-    ledger: Ledger,
-) -> Iterator[StageResult]:
-    """The stages with the values of the plan that led to ``ledger``. Left-over capacity, or what a later
-    action frees, may give lost pods places after all; a goal that this changes, and those after it, are
-    proved only where they are 0 then.
-    """
-    plan, alike = disruption(ledger), True
-    costs = dict(chain.from_iterable(goal.costs(plan).items() for goal in goals))
-    for stage in stages:
-        value = float(costs.get(stage.name, stage.objective))  # type: ignore[arg-type]
-        alike &= value == stage.objective
-        bound = stage.bound if alike else 0.0
-        # Nothing is less than a bound.
-        proved = value == bound or (alike and stage.proved)
-        yield replace(stage, objective=value, bound=bound, proved=proved)
+    return finished
 
 
 def _record(cycle: Cycle, policy: EvictionPolicy, runs: Sequence[ActionRun], seconds: float) -> None:

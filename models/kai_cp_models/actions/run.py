@@ -153,8 +153,7 @@ class ActionRun:
         found = {key: base.place_of(pod) for key, pod in ledger.evicted.items() if key not in base.evicted}
         # Nearly all are held there as they were, by the same record.
         other = compress(base.held, map(is_not, map(ledger.held.get, base.held), base.held.values()))
-        given = ((key, base.place_of(pods[key])) for key in other)
-        return found | {key: place for key, place in given if ledger.place_of(pods[key]) != place}
+        return found | {key: base.place_of(pods[key]) for key in other if self.away(key, ledger)}
 
     def away(self, key: PodKey, ledger: Ledger) -> bool:
         """Whether a pod that some plan of the run took is away in ``ledger``, see ``taken``."""

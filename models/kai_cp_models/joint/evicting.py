@@ -275,12 +275,7 @@ class EvictingModel(JointModel):
                     self._one_by_one(r, most, below, {o: whys[r][o] for o in members}, gone)
 
     def _one_by_one(
-        self,
-        r: int,
-        excess: int,
-        below: Sequence[int],
-        whys: _Taken,
-        gone: Mapping[int, Linear],
+        self, r: int, excess: int, below: Sequence[int], whys: _Taken, gone: Mapping[int, Linear]
     ) -> None:
         """Where a literal of ``whys`` holds, what goes before its unit is less than the excess."""
         total = sum(self.units[o].holds[r] for o in below)
