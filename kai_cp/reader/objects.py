@@ -83,8 +83,17 @@ def lists_of(
     return found
 
 
-def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes, has_gone: HasGone) -> Extras:
-    """The records for the rules. ``nodes``: names of existing nodes."""
+def read_objects(
+    lists: Lists,
+    nodes: Set[str],
+    policy: Policy,
+    notes: Notes,
+    has_gone: HasGone,
+    *,
+    away: Iterable[PodKey] = (),
+) -> Extras:
+    """The records for the rules. ``nodes``: names of existing nodes; ``away``: volume claims that pods
+    elsewhere use."""
     read = _Reading(lists, notes)
     found = Extras()
     if any(name in lists for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
@@ -100,7 +109,7 @@ def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes, ha
 
         found = found.having(TOPOLOGIES, tuple(read.each("nodeResourceTopologies", zones).values()))
     if "persistentVolumeClaims" in lists:
-        storage, deleted = _storage(read), read.each("persistentVolumeClaims", is_deleted)
+        storage, deleted = _storage(read, away), read.each("persistentVolumeClaims", is_deleted)
         # A pod does not start on a claim about which nothing is known.
         known = {key: gone for key, gone in deleted.items() if PodKey(*key) in storage.claims}
         found = found.having(STORAGE, storage).having(VOLUME_CLAIMS, known)
@@ -155,7 +164,7 @@ def _devices(read: _Reading, nodes: Set[str], policy: Policy, has_gone: HasGone)
     )
 
 
-def _storage(read: _Reading) -> StorageObjects:
+def _storage(read: _Reading, away: Iterable[PodKey]) -> StorageObjects:
     limits: dict[str, dict[str, int]] = {}
     for node, most in read.named("csiNodes", read_limits).items():
         for driver, count in most.items():
@@ -169,4 +178,5 @@ def _storage(read: _Reading) -> StorageObjects:
         capacities=tuple(read.each("csiStorageCapacities", read_capacity).values()),
         tracked=frozenset(name for name, tracks in tracked.items() if tracks),
         limits=limits,
+        away=frozenset(away),
     )

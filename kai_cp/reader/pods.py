@@ -23,6 +23,7 @@ from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import ZoneRows
 from kai_cp.reader.podspec import SpecDraft
+from kai_cp.reader.pools import belongs
 from kai_cp.reader.requests import readable_requests
 from kai_cp.reader.resources import names_in
 from kai_cp.reader.shares import group_labels
@@ -114,7 +115,8 @@ class PodResolver:
     """Decides for every pod whether it stays, and with which status and place.
 
     ``known``: the ``looked_at`` of the last reading with this reader. ``hidden``: by pod group and subgroup,
-    the pods that run but could not be kept; they still count in the gang.
+    the pods that run but could not be kept; they still count in the gang. ``claims_away``: volume claims of
+    pods on nodes outside the snapshot.
     """
 
     reader: FactReader
@@ -128,6 +130,7 @@ class PodResolver:
     groups: Mapping[Identity, PodGroup]
     notes: Notes
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
+    claims_away: set[PodKey] = field(default_factory=set)
     looked_at: OpenPods = field(default_factory=dict)
 
     def resolve(
@@ -216,7 +219,8 @@ class PodResolver:
                 return None
             facts = structs.replace(facts, subgroup="")
         if status not in ACTIVE_USED:
-            if group is None and status in _WAITING and self._ours(facts):
+            ours = self._ours(facts) and belongs(facts.labels, self.policy)
+            if group is None and status in _WAITING and ours:
                 self._ungrouped(facts, "nothing decides about the pod")
             return None if group is None else PlacedFacts(status, facts, facts.draft, group, None)
         node = facts.node or (promise.node if promise is not None else "")
@@ -246,6 +250,7 @@ class PodResolver:
 
     def _away(self, facts: PodFacts, node: str, status: PodStatus, group: GroupKey | None) -> None:
         """A pod on a node outside the snapshot, which is normal for pods of other node pools."""
+        self.claims_away |= {PodKey(facts.key.namespace, name) for name in facts.draft.spec.volume_claims}
         if group is not None and status in ACTIVE_ALLOCATED:
             self.hidden[group, facts.subgroup or DEFAULT] += 1
         if group is None and (self.policy.node_pool_label or node in self.left_out_nodes):

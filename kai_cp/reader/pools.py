@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kai_cp.json_types import Json
 from kai_cp.reader.listed import ListedObjects
@@ -29,6 +30,11 @@ def in_pool(objects: ListedObjects, policy: Policy) -> ListedObjects:
 
 def _belongs(obj: Json, policy: Policy) -> bool:
     labels = obj["metadata"].get("labels")
-    if not isinstance(labels, dict) or policy.node_pool_label not in labels:
-        return not policy.node_pool
+    return belongs(labels if isinstance(labels, dict) else {}, policy)
+
+
+def belongs(labels: Mapping[str, Any], policy: Policy) -> bool:
+    """Whether an object with these labels is of the shard's pool."""
+    if policy.node_pool_label not in labels:
+        return not (policy.node_pool_label and policy.node_pool)
     return bool(policy.node_pool) and labels[policy.node_pool_label] == policy.node_pool

@@ -237,7 +237,7 @@ def _drafts(
     )
     pods = _pods(raw_pods, resolver, memo)
     gone = partial(has_gone, pods, resolver.looked_at)
-    extras = read_objects(lists, node_drafts.keys(), policy, notes, gone)
+    extras = read_objects(lists, node_drafts.keys(), policy, notes, gone, away=resolver.claims_away)
     return _Drafts(
         policy,
         fabrics,

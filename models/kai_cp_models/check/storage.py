@@ -194,6 +194,8 @@ def _alone(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iter
             if "ReadWriteOncePod" in claim.modes:
                 found = users.setdefault(claim.key, {})
                 found[resident.pod.key] = found.get(resident.pod.key, False) or resident.placed
+                if claim.key in objects.away:
+                    found[PodKey("", "a pod elsewhere")] = False
     for key, pods in users.items():
         if len(pods) > 1 and any(pods.values()):
             named = ", ".join(str(pod) for pod in sorted(pods))

@@ -92,6 +92,8 @@ class StorageObjects:
     """CSI drivers that publish capacities."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Most volumes of a driver on a node, by driver and node name."""
+    away: frozenset[PodKey] = frozenset()
+    """Claims that pods on nodes outside the snapshot use, such as those of another node pool."""
 
 
 def different(options: Sequence[Sequence[str]]) -> Sequence[str] | None:

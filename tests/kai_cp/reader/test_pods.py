@@ -297,7 +297,11 @@ def test_pods_of_other_node_pools_are_left_out_quietly() -> None:
     found = parse(
         snapshot(
             nodes=[node(), other],
-            pods=[pod("x", group=None, node="other"), pod("y", group=None, node="unlisted")],
+            pods=[
+                pod("x", group=None, node="other"),
+                pod("y", group=None, node="unlisted"),
+                pod("z", group="of-pool-b", labels={"kai.scheduler/node-pool": "b"}),
+            ],
             params={"partitionParams": {"NodePoolLabelKey": "kai.scheduler/node-pool"}},
         ),
         now=NOW,

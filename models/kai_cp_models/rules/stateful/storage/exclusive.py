@@ -14,6 +14,8 @@ MODE: Final = "ReadWriteOncePod"
 Users = tuple[frozenset[PodKey], frozenset[PodKey]]
 """Pods that use a claim: staying, leaving."""
 _NOBODY: Final[Users] = (frozenset(), frozenset())
+_AWAY: Final[Users] = (frozenset((PodKey("", ""),)), frozenset())
+"""A pod on a node outside the snapshot."""
 
 
 class Exclusive(Forked):
@@ -21,7 +23,7 @@ class Exclusive(Forked):
 
     def __init__(self, objects: StorageObjects) -> None:
         self._claims = frozenset(key for key, claim in objects.claims.items() if MODE in claim.modes)
-        self._users: dict[PodKey, Users] = {}
+        self._users: dict[PodKey, Users] = dict.fromkeys(self._claims & objects.away, _AWAY)
 
     def detach(self) -> None:
         """Copy what may change, after a shallow copy."""
