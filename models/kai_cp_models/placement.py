@@ -339,10 +339,16 @@ def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledg
         result.place(pod, node, tuple(groups), pipelined=later)
         return True
 
-    if not all(put(pod, promised=True) for pod in moved):
+    def put_all(left: Sequence[Pod], *, promised: bool) -> bool:
+        """Place the pods, those first that open nodes to others."""
+        while left and len(later := [pod for pod in left if not put(pod, promised=promised)]) < len(left):
+            left = later
+        return not left
+
+    if not put_all(moved, promised=True):
         return None
     for ask in answer.asks:
-        if not all(put(pod, promised=pipeline_only) for pod in ask.pods):
+        if not put_all(ask.pods, promised=pipeline_only):
             return None
         Placer(ask.gang, pipeline_only=pipeline_only).start_together(result, ask.pods)
     return result

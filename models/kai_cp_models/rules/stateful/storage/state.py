@@ -282,8 +282,25 @@ class StorageState(LeavingState):
         ]
         return sorted(found, key=itemgetter(1))
 
+    def _reached(self, claim: VolumeClaim) -> Mask:
+        """Nodes on which the claim's volume can be used or made, whatever leaves."""
+        kind, mask = self.objects.classes.get(claim.storage_class), ~self._everywhere()
+        if not claim.volume and kind and kind.provisioner != STATIC_ONLY and claim.selector is None:
+            mask |= self._class_nodes(kind)
+        standing = [self.objects.volumes[claim.volume]] if claim.volume else self._suitable(claim)
+        for volume in standing:
+            mask[list(self._places_of(volume))] = True
+        if not claim.volume and claim.selected_node:
+            mask &= np.array([node.name == claim.selected_node for node in self.snapshot.nodes], np.bool_)
+        return mask
+
     def _candidates(self, claim: VolumeClaim) -> list[Volume]:
-        """Free volumes that the claim may be bound to, smallest first; a reserved one alone."""
+        """Those of the suitable volumes that are left."""
+        taken = {source.volume for source in self._sources.values()}
+        return [volume for volume in self._suitable(claim) if volume.name not in taken]
+
+    def _suitable(self, claim: VolumeClaim) -> Sequence[Volume]:
+        """Volumes without a claim that the claim may be bound to, smallest first; a reserved one alone."""
         if claim.key in self._reserved:
             volume = self.objects.volumes[self._reserved[claim.key]]
             return [volume] if volume.usable else []
@@ -293,8 +310,7 @@ class StorageState(LeavingState):
             found = (v for v in self.objects.volumes.values() if v.usable and v.claim is None)
             suiting = sorted(filter(claim.fits, found), key=lambda v: (v.bytes, v.name))
             self._suiting[asks] = suiting
-        taken = {source.volume for source in self._sources.values()}
-        return [v for v in suiting if v.name not in taken]
+        return suiting
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self.attached.count(pod, node, 1, leaving=False)
@@ -479,9 +495,23 @@ class StorageState(LeavingState):
         return "; ".join(reasons)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """The rows are exact for claims of one pod. Relaxed: attach limits and capacities, for pods that are
-        alone in their class (pods of one class share their claims, hence their volumes). ``place`` chooses
-        the volumes."""
+        """Exact: pods enter nodes that their volumes reach, and those that share a volume that is yet to be
+        made enter one node. Relaxed: attach limits and capacities, for pods that are alone in their class
+        (pods of one class share their claims, hence their volumes). ``place`` chooses the volumes."""
+        sharing: dict[PodKey, list[int]] = {}
+        for c, pod in enumerate(classes):
+            reached = self._everywhere()
+            for claim in self._claims(pod):
+                reached &= self._reached(claim)
+                if not (claim.volume or claim.key in self._sources or self._suitable(claim)):
+                    sharing.setdefault(claim.key, []).append(c)
+            if out := {(c, node): 1 for node in nodes if not reached[node]}:
+                yield Row(out, 0, name=NAME)
+        for key, users in sharing.items():
+            if (most := sum(sizes[c] for c in users)) > 1:
+                for node in nodes:
+                    yield Row({(c, node): 1 for c in users}, 0, name=NAME, chosen={(key, node): -most})
+                yield Row({}, 1, name=NAME, chosen=dict.fromkeys(((key, node) for node in nodes), 1))
         staying = [(pod, node) for pod, node, leaving in holding(self.snapshot) if not leaving]
         yield from self.attached.rows(classes, sizes, nodes, staying)
         yield from self.exclusive.rows(classes, nodes, staying)
