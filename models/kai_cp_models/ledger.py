@@ -580,6 +580,36 @@ class Ledger:
         self.keep()
         return True
 
+    def simple(self, pod: Pod) -> bool:
+        """Whether nothing but amounts changes when the pod leaves, see ``evict_all``."""
+        usual = pod.key not in self.held and pod.status in ALLOCATED and not pod.spec.gpu.shares
+        counted = pod.group in self._tallies or pod.group in self._nodes
+        return usual and not counted and not (self.rules and any(one.concerns(pod) for one in self.rules))
+
+    def evict_all(self, pods: Sequence[Pod]) -> None:
+        """Evict ``simple`` pods of pod groups; nodes and queues get back sums. It cannot be taken back."""
+        homes, table = self.fixed.homes, self.fixed.table
+        at = [homes.position[pod.key] for pod in pods]
+        nodes, queues = homes.nodes[at], dict[tuple[str, bool], list[int]]()
+        amounts = np.where(table.allocatable[nodes] > 0, homes.requests[at], 0)
+        for i, pod in enumerate(pods):
+            self.evicted[pod.key] = pod
+            if pod.group is not None:
+                self.touched[pod.group] = self.touched.pop(pod.group, 0) + 1
+            if (group := self._in_queue(pod)) is not None:
+                queues.setdefault((group.queue, group.preemptible), []).append(i)
+        self._changed += nodes.tolist()
+        here, which = np.unique(nodes, return_inverse=True)
+        sums = np.zeros((len(here), amounts.shape[1]), dtype=np.int64)
+        np.add.at(sums, which, amounts)
+        for node, more in zip(here.tolist(), sums.tolist(), strict=True):
+            self.room.give(node, more, later=True)
+        charges = homes.charges[at]
+        for (queue, preemptible), some in queues.items():
+            cpu, memory, gpu = charges[some].sum(axis=0).tolist()
+            self.book.charge(queue, (cpu, memory, gpu), preemptible, -1)
+            self.book.settles_later(queue, (cpu, memory, gpu), preemptible, -1)
+
     def without(self, pods: Iterable[Pod]) -> Ledger:
         """A copy from which the pods have left."""
         emptied = self.copy()

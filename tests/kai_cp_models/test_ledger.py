@@ -24,6 +24,7 @@ from kai_cp_models.snapshot import Snapshot
 from tests.support.worlds import (
     cluster,
     fraction,
+    gpu_bound,
     gpu_memory,
     group,
     leaf,
@@ -492,6 +493,32 @@ def test_pipeline_turns_a_place_into_a_promise() -> None:
     ledger.pipeline(by_name["a-0"])
     assert gpus(ledger) == (8, -2)
     assert ledger.held[by_name["a-0"].key].status is PodStatus.PIPELINED
+
+
+def test_pods_that_are_evicted_together_leave_as_one_by_one() -> None:
+    """Nodes that differ in what they advertise, queues with and without a bound, two pods of one node."""
+    members = [
+        *pods("a", 2, "n1", spec=spec(2)),
+        *pods("b", 2, "n2", spec=spec(1)),
+        pod("c-0", "n3", spec=spec(0)),
+        pod("c-1", "n1", spec=spec(3), status=PodStatus.BOUND),
+    ]
+    world = cluster(
+        members,
+        groups=[group("a"), group("b", queue="r"), group("c", queue="s", preemptible=False)],
+        queues=[queue("q", limit=gpu_bound(8)), queue("r", parent="s"), queue("s", quota=gpu_bound(4))],
+        nodes=[node("n1"), node("n2", pods=0), node("n3", gpus=0)],
+    )
+    together, alone = Ledger.of(world), Ledger.of(world)
+    assert all(map(together.simple, world.pods))
+    together.evict_all(world.pods)
+    for one in world.pods:
+        alone.evict(one)
+    assert picture(together) == picture(alone)
+    for name in ("evicted", "touched", "_changed"):
+        assert repr(getattr(together, name)) == repr(getattr(alone, name))
+    assert list(together.book.unsettled.items()) == list(alone.book.unsettled.items())
+    assert together.book.unsettled
 
 
 def test_a_pod_may_leave_with_the_nominated_pod_that_needs_it() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from math import inf
 from operator import attrgetter
 
@@ -156,9 +156,12 @@ def disturbed(
 
 def _let_go(emptied: Ledger, units: Sequence[EvictionUnit], gone: dict[GroupKey, list[Pod]]) -> None:
     """Let all units leave that the rules let go; ``gone``: the pods that left, by pod group."""
-    for unit in units:
-        if emptied.let_go(unit.pods):
+    for simple, some in groupby(units, key=lambda unit: all(map(emptied.simple, unit.pods))):
+        left = [unit for unit in some if simple or emptied.let_go(unit.pods)]
+        for unit in left:
             gone.setdefault(unit.group.key, []).extend(unit.pods)
+        if simple:
+            emptied.evict_all([pod for unit in left for pod in unit.pods])
 
 
 def _replay(
