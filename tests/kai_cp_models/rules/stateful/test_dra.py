@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kai_cp.decisions import rfc3339
 from kai_cp_models.check import dra as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.engine import decide
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import (
@@ -32,11 +31,12 @@ from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.rules.stateful.protocol import Row
-from kai_cp_models.settings import Limits, OptionalRules, Settings
+from kai_cp_models.settings import Limits, OptionalRules
 from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import placed, pod, snapshot, spec
 from tests.support import devices, tiny
 from tests.support.objects import NOW
+from tests.support.plans import solved
 from tests.support.rule_objects import promised
 
 DRIVER = "gpu.example.com"
@@ -246,7 +246,7 @@ def test_the_trigger_waits_for_the_devices_of_its_victim(users: tuple[str, ...])
         resourceSlices=[devices.slice_of(n, devices.device("d")) for n in ("n1", "n2")],
         deviceClasses=[devices.device_class()],
     )
-    made = decide(found, Settings()).decisions
+    made = solved(found).decisions
     assert [(one.kind, one.pod.name, one.node) for one in made] == [("Nominate", "t", "n1")]
 
 
@@ -296,7 +296,7 @@ def test_two_queues_stop_one_pod_whose_devices_are_enough_for_both() -> None:
         resourceSlices=[devices.slice_of("n", *map(devices.device, "abc"))],
         deviceClasses=[devices.device_class()],
     )
-    made = decide(found, Settings()).decisions
+    made = solved(found).decisions
     assert [(one.kind, one.pod.name) for one in made] == [
         ("Evict", "w"),
         ("Nominate", "t1"),
