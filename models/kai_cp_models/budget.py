@@ -122,7 +122,7 @@ class Budget:
     _vain: float = 0.0
     _allowed: float = inf
     _part: tuple[float, float] = (inf, inf)
-    """Upper limits of ``_spent`` and ``_vain`` in the present part of the action."""
+    """In the present part of the action: the upper limit of ``_spent``, and what it may spend in vain."""
     _before: float = 0.0
     """``_vain`` when the present part began."""
     _span: tuple[float, float] = (0.0, inf)
@@ -184,7 +184,7 @@ class Budget:
         self._before = self._vain
         if left > 1:
             vain = max(LEAST_PART_WORK, max(0.0, self._patience_ends() - self._vain) / left)
-            self._part = self._spent + self.work_left() / left, self._vain + vain
+            self._part = self._spent + self.work_left() / left, vain
 
     def spend(self, work: float) -> None:
         """Count the work of a search."""
@@ -209,7 +209,9 @@ class Budget:
 
     def work_worth(self) -> float:
         """Work that one more search is worth, however much is left; never negative."""
-        return max(0.0, min(self._patience_ends(), self._part[1]) - self._vain)
+        # The part's own sum: a part that has spent nothing has exactly its share, as its least share is just
+        # what a model needs.
+        return max(0.0, min(self._patience_ends() - self._vain, self._part[1] - (self._vain - self._before)))
 
     def work_now(self) -> float:
         """Work that a search which begins now may do: what it is worth, as far as that is left."""

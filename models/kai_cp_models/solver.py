@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _NAME: Final = "ortools.sat.python.cp_model"
 _UNUSED: Final = "pandas"
+_WORK_DIGITS: Final = 9
 _STOP_SECONDS: Final = 0.05
 """A search that is about to begin is stopped again after this time."""
 
@@ -94,6 +95,12 @@ def run(
     if status == cp_model.MODEL_INVALID:
         logger.error("a model is invalid, report this defect: %s", model.validate())
     return status
+
+
+def work_of(solver: cp_model.CpSolver) -> float:
+    """Deterministic time of the last solve. CP-SAT adds it up in no fixed order, so its last bits differ from
+    run to run; they are left out, as limits of work must not depend on them."""
+    return round(solver.response_proto.deterministic_time, _WORK_DIGITS)
 
 
 def _solved(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kai_cp_models.budget import LEAST_PART_WORK, LEAST_VAIN_WORK, MOST_PATIENT_WORK, Budget
+from kai_cp_models.limits import LIMITS
 
 
 def budget(work: float = 8.0, patience: float = 1.0, plain: float = 4.0) -> Budget:
@@ -56,6 +59,16 @@ def test_many_parts_each_have_enough_for_a_small_model() -> None:
     spending = budget(plain=0.0)
     spending.begin_part(100)
     assert spending.work_worth() == pytest.approx(LEAST_PART_WORK)
+
+
+@given(st.floats(0.0, LEAST_VAIN_WORK - 2 * LEAST_PART_WORK))
+def test_a_part_may_begin_a_small_model_whatever_was_spent_before(vain: float) -> None:
+    """Its share is just what a model needs. (vain + 0.05) - vain is less than 0.05 for every third ``vain``,
+    so the last bit of what earlier parts had spent decided whether this one could search."""
+    spending = budget(plain=0.0)
+    in_vain(spending, vain)
+    spending.begin_part(100)
+    assert not spending.ended(LIMITS.model_work)
 
 
 def test_an_action_of_one_part_has_all() -> None:

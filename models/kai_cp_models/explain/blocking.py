@@ -23,7 +23,7 @@ from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.solver import cp_model, run
+from kai_cp_models.solver import cp_model, run, work_of
 
 MOST_SETS: Final = 8
 """The most blocking sets that are named."""
@@ -86,7 +86,7 @@ class Work:
         """Solve, and count it."""
         status = run(solver, model.cp)
         self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
-        self.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
+        self.left -= _UNIT_SECONDS * work_of(solver)
         return status
 
 
@@ -419,7 +419,7 @@ class _LeastSets:
             return None
         solver = solver_for(work.left)
         status = run(solver, self._cp)
-        work.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time
+        work.left -= _UNIT_SECONDS * work_of(solver)
         if status != cp_model.OPTIMAL:
             work.left = min(work.left, 0.0) if status != cp_model.INFEASIBLE else work.left
             return None

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from kai_cp_models.budget import DETERMINISTIC_TIME_WORK, LEAST_SECONDS, LOAD_WORK, Allowance
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.solver import cp_model, run
+from kai_cp_models.solver import cp_model, run, work_of
 
 Linear: TypeAlias = "cp_model.LinearExpr | int"
 """A linear expression over the variables of a model; all coefficients are integers."""
@@ -94,7 +94,7 @@ def solve(
     status = run(solver, model)
     taken = time.monotonic() - started
     SOLVING.seconds += taken
-    done = DETERMINISTIC_TIME_WORK * solver.response_proto.deterministic_time
+    done = DETERMINISTIC_TIME_WORK * work_of(solver)
     done += LOAD_WORK * len(model.proto.variables)
     proved = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     cut = not proved and taken >= seconds
