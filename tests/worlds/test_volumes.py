@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.devices import STATIC, on_nodes, storage_class, volume, volume_claim, volumes
+from tests.support.devices import (
+    STATIC,
+    capacity,
+    csi_driver,
+    on_nodes,
+    storage_class,
+    volume,
+    volume_claim,
+    volumes,
+)
 from tests.support.objects import Object
 from tests.support.plans import ALL_RULES, bound, placed, solved
 from tests.support.tiny import node, pod, world
@@ -57,6 +66,34 @@ def test_a_gang_that_shares_a_new_volume_goes_where_all_of_it_fits(gpus: tuple[i
     found = bound(plan)
     assert found.keys() == {"g-0", "g-1"}
     assert len(set(found.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "starts"), [("ReadWriteOnce", False), ("ReadWriteMany", True), ("ReadOnlyMany", True)]
+)
+def test_a_new_volume_for_many_serves_several_nodes(mode: str, starts: bool) -> None:
+    """Each node has one GPU. The driver of a volume for one node may make it out of reach of the other."""
+    claims = {"volumes": volumes("c")}
+    made = {"persistentVolumeClaims": [volume_claim("c", storage_class="net", modes=(mode,))]}
+    gang = members(second=claims, **claims)
+    plan = solved(world(zones(1, 1), gang, groups=PAIR, **made, storageClasses=[storage_class("net")]))
+    assert bound(plan) == ({"g-0": "n0", "g-1": "n1"} if starts else {})
+
+
+@pytest.mark.parametrize(("gpus", "where"), [((1, 1), None), ((1, 2), "n1")])
+def test_a_new_volume_for_many_stays_in_the_capacity_that_it_is_made_from(
+    gpus: tuple[int, ...], where: str | None
+) -> None:
+    """Each zone has capacity for it; only where one zone has both GPUs do all pods reach it."""
+    claims = {"volumes": volumes("c")}
+    made = {
+        "persistentVolumeClaims": [volume_claim("c", storage_class="net", modes=("ReadWriteMany",))],
+        "storageClasses": [storage_class("net")],
+        "csiDrivers": [csi_driver()],
+        "csiStorageCapacities": [capacity(zone, "9Gi", "zone", zone) for zone in "ab"],
+    }
+    plan = solved(world(zones(*gpus), members(second=claims, **claims), groups=PAIR, **made))
+    assert bound(plan) == ({"g-0": where, "g-1": where} if where else {})
 
 
 def test_a_gang_enters_a_domain_in_the_order_that_keeps_the_skew() -> None:

@@ -66,11 +66,12 @@ class Volumes:
             claim = _claim(raw)
             if claim.volume is None:
                 unbound.append((claim, raw["metadata"]["uid"]))
+            else:
+                self._test_reach(claim.volume, node)
         unbound.sort(key=lambda one: (one[0].bytes, one[0].key))
         uids = {claim.key: uid for claim, uid in unbound}
         for claim in self._take_volumes(unbound, node):
-            if claim.selected_node != node["metadata"]["name"]:
-                self._annotate(claim, uids[claim.key], node["metadata"]["name"])
+            self._choose(claim, uids[claim.key], node["metadata"]["name"])
         seen: dict[ObjectKey, Object | None] = {
             claim.key: self._claims.get(claim.key) for claim, _ in unbound
         }
@@ -98,6 +99,23 @@ class Volumes:
                 f"persistentvolumeclaim {claim.key.name!r} is not bound, and its class does not wait for pods"
             )
         return kind.provisioner != STATIC_ONLY and claim.selector is None
+
+    def _test_reach(self, name: str, node: Object) -> None:
+        """Raise ``BindError`` if the volume is not within reach: since the node was chosen, its driver may
+        have made it elsewhere. One that is not known yet, or cannot be read, passes."""
+        raw = self._volumes.get(("", name))
+        volume = None if raw is None else self._usable(raw)
+        if volume is not None and not _reachable(volume, node):
+            where = node["metadata"]["name"]
+            raise BindError(f"persistentvolume {name!r} is not within reach of node {where}")
+
+    def _choose(self, claim: VolumeClaim, uid: str, node: str) -> None:
+        """Have the volume made for the node. One for many is made for the first node that asks."""
+        with self._lock:
+            raw = self._claims.get(claim.key)
+            chosen = claim.selected_node if raw is None else _claim(raw).selected_node
+            if chosen != node and not (chosen and claim.for_many):
+                self._annotate(claim, uid, node)
 
     def _annotate(self, claim: VolumeClaim, uid: str, node: str | None) -> None:
         body = {"metadata": {"uid": uid, "annotations": {SELECTED_NODE: node}}}

@@ -4,7 +4,7 @@ hold.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import reaches, selects
@@ -101,6 +101,21 @@ def _not_made(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim
     return ""
 
 
+def _made_for(
+    world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, nodes: Sequence[str]
+) -> bool:
+    """Whether one new volume serves all nodes: one node, or several with access modes for several, which then
+    lie in one capacity where capacity is tracked."""
+    if any(_not_made(world, objects, claim, node) for node in nodes):
+        return False
+    if len(nodes) == 1:
+        return True
+    tracked = objects.classes[claim.storage_class].provisioner in objects.tracked
+    options = [{c.name for c in _options(world, objects, claim, node)} for node in nodes]
+    shared = {"ReadWriteMany", "ReadOnlyMany"} & claim.modes
+    return bool(shared) and (not tracked or bool(set.intersection(*options)))
+
+
 def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[Violation]:
     """Volumes that two claims would need, or that not all pods of a claim reach."""
     users: dict[PodKey, set[str]] = {}
@@ -112,7 +127,7 @@ def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[Violation
         claim = objects.claims[key]
         if not claim.volume and any(_fault(world, objects, claim, node) for node in nodes):
             continue  # Said already.
-        if not claim.volume and (len(nodes) > 1 or _not_made(world, objects, claim, min(nodes))):
+        if not claim.volume and not _made_for(world, objects, claim, sorted(nodes)):
             options[key] = _standing(world, objects, claim, nodes)
     holders: dict[str, PodKey] = {}
 

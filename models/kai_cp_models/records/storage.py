@@ -11,6 +11,7 @@ from kai_cp_models.pods import LabelSelector, NodeTerms, PodKey
 from kai_cp_models.selectors import selects
 
 STATIC_ONLY: Final = "kubernetes.io/no-provisioner"
+_FOR_MANY: Final = frozenset(("ReadWriteMany", "ReadOnlyMany"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class VolumeClaim:
     selected_node: str | None
     owner_uid: str | None
     """UID of the pod with which it is deleted; None: it stays."""
+
+    @property
+    def for_many(self) -> bool:
+        """Whether pods on several nodes may use the volume at the same time."""
+        return not self.modes.isdisjoint(_FOR_MANY)
 
     def fits(self, volume: Volume) -> bool:
         """Whether class, size, modes and labels of the volume are what the claim asks for."""

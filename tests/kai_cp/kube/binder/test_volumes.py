@@ -197,6 +197,35 @@ def test_a_driver_that_has_begun_goes_on(server: StubServer, setup: Any) -> None
     assert owner(server, "there") == ""
 
 
+@pytest.mark.parametrize(("mode", "chosen"), [("ReadWriteMany", "first"), ("ReadWriteOnce", "n")])
+def test_a_volume_for_many_is_made_for_the_first_node_that_asks(
+    server: StubServer, setup: Any, mode: str, chosen: str
+) -> None:
+    """Another pod of the gang has asked for it on its own node; the driver would begin anew."""
+    made_and_existing(server, "there", node="elsewhere")
+    begun = claim()
+    begun["metadata"]["annotations"] = {SELECTED_NODE: "first"}
+    begun["spec"]["accessModes"] = [mode]
+    server.put(r.VOLUME_CLAIMS, begun)
+    order(server, with_volume("p"))
+    made = setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
+    until(lambda: len(made.binder.waiting) == 1)
+    found = server.get(r.VOLUME_CLAIMS, "ns", "data")
+    assert found is not None
+    assert found["metadata"]["annotations"][SELECTED_NODE] == chosen
+
+
+@pytest.mark.parametrize(("node", "outcome"), [("elsewhere", "Failed"), ("n", "Succeeded")])
+def test_a_pod_is_not_bound_where_its_volume_turns_out_to_be_out_of_reach(
+    server: StubServer, setup: Any, node: str, outcome: str
+) -> None:
+    made_and_existing(server, "v", node=node)
+    server.put(r.VOLUME_CLAIMS, now_bound(claim()))
+    order(server, with_volume("p"))
+    setup()
+    until(lambda: phase(server) == outcome)
+
+
 def test_the_claim_for_which_none_can_be_made_gets_the_one_that_exists(
     server: StubServer, setup: Any
 ) -> None:

@@ -326,12 +326,20 @@ class StorageState(LeavingState):
                 self._room[0][source.capacity] -= claim.bytes
         for claim in self._claims(pod):
             if not claim.volume:
-                source = self._sources.get(claim.key) or self._unknown(node)
+                source = self._sources.get(claim.key) or self._new_source(claim, node)
                 self._sources[claim.key] = replace(source, users=source.users | {pod.key})
 
-    def _unknown(self, node: int) -> VolumeSource:
-        """A new volume: the driver decides which other nodes will reach it."""
-        return VolumeSource(np.arange(len(self.snapshot.nodes)) == node, frozenset())
+    def _new_source(self, claim: VolumeClaim, node: int, capacity: int | None = None) -> VolumeSource:
+        """A new volume: its driver decides which other nodes will reach it. One for many is expected to be
+        within reach of all nodes for which it could be made."""
+        nodes = np.arange(len(self.snapshot.nodes)) == node
+        kind = self.objects.classes.get(claim.storage_class)
+        if claim.for_many and kind is not None and not claim.selected_node:
+            made = self._class_nodes(kind)
+            if capacity is not None:
+                made = made & self._capacity_nodes(self.objects.capacities[capacity])
+            nodes |= made
+        return VolumeSource(nodes, frozenset(), capacity=capacity)
 
     def _options(
         self, claims: Sequence[VolumeClaim], nodes: Sequence[int], *, now: bool
@@ -393,7 +401,7 @@ class StorageState(LeavingState):
             chosen, volumes, drawn = stack.pop()
             at = len(chosen)
             if at == len(claims):
-                return [self._source(node, *one) for one in chosen]
+                return [self._source(claim, node, *one) for claim, one in zip(claims, chosen, strict=True)]
             state = at, volumes, frozenset(drawn.items())
             if state in tried:
                 continue
@@ -424,10 +432,12 @@ class StorageState(LeavingState):
                 if self._capacity_nodes(self.objects.capacities[i])[node]:
                     yield None, i
 
-    def _source(self, node: int, volume: Volume | None, capacity: int | None) -> VolumeSource:
+    def _source(
+        self, claim: VolumeClaim, node: int, volume: Volume | None, capacity: int | None
+    ) -> VolumeSource:
         if volume is not None:
             return VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
-        return replace(self._unknown(node), capacity=capacity)
+        return self._new_source(claim, node, capacity)
 
     def remove(self, pod: Pod, node: int) -> None:
         self.attached.count(pod, node, -1, leaving=False)
@@ -496,14 +506,16 @@ class StorageState(LeavingState):
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Exact: pods enter nodes that their volumes reach, and those that share a volume that is yet to be
-        made enter one node. Relaxed: attach limits and capacities, for pods that are alone in their class
-        (pods of one class share their claims, hence their volumes). ``place`` chooses the volumes."""
+        made enter one node, unless it is for many. Relaxed: attach limits and capacities, for pods that are
+        alone in their class (pods of one class share their claims, hence their volumes). ``place`` chooses
+        the volumes."""
         sharing: dict[PodKey, list[int]] = {}
         for c, pod in enumerate(classes):
             reached = self._everywhere()
             for claim in self._claims(pod):
                 reached &= self._reached(claim)
-                if not (claim.volume or claim.key in self._sources or self._suitable(claim)):
+                known = claim.volume or claim.key in self._sources or self._suitable(claim)
+                if not known and not claim.for_many:
                     sharing.setdefault(claim.key, []).append(c)
             if out := {(c, node): 1 for node in nodes if not reached[node]}:
                 yield Row(out, 0, name=NAME)
