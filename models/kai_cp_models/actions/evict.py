@@ -151,9 +151,10 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     before, others = run.cycle.waiting.copy(), set[GroupKey]()
     admit_all(run)
     # If the plan is too large, it stays open which units are best lost.
-    while not run.found.too_large_to_weigh and (
-        first := rightful(run.ranked, run.found.asks, run.found.lost or run.found.disturbed)
-    ):
+    while (found := run.found).asks and not found.too_large_to_weigh:
+        # Victims are ranked only where a plan disturbs some; in consolidation that takes a second.
+        if not (first := rightful(run.ranked, found.asks, found.lost or found.disturbed)):
+            break
         run.cycle.waiting.update(before)
         run = run.again()
         run.open, others = {key: run.asks[key] for key in first}, run.asks.keys() - first
