@@ -141,6 +141,19 @@ class StorageState(LeavingState):
             self._masks[key] = np.array(found, dtype=np.bool_)
         return self._masks[key]
 
+    def _makeable(self, claim: VolumeClaim) -> Mask:
+        """Nodes for which a driver may make the claim's volume, whatever capacity is left."""
+        kind = self.objects.classes.get(claim.storage_class)
+        if kind is None or kind.provisioner == STATIC_ONLY or claim.selector is not None:
+            return ~self._everywhere()
+        return self._class_nodes(kind)
+
+    def _selected(self, claim: VolumeClaim) -> Mask:
+        """Nodes for which the claim's volume may be made once its driver has been told one."""
+        if not claim.selected_node:
+            return self._everywhere()
+        return np.array([node.name == claim.selected_node for node in self.snapshot.nodes], np.bool_)
+
     def _claims(self, pod: Pod) -> list[VolumeClaim]:
         """The pod's claims, the smallest first, which is the order in which they get volumes."""
         keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
@@ -228,9 +241,7 @@ class StorageState(LeavingState):
         """Nodes on which the claim gets a volume; see ``_standing`` and ``_made``."""
         standing = self._standing(claim, given)
         mask = standing | self._made(claim, ~standing, drawn, now=now)
-        if claim.selected_node:
-            mask &= np.array([node.name == claim.selected_node for node in self.snapshot.nodes], np.bool_)
-        return mask
+        return mask & self._selected(claim)
 
     def _standing(self, claim: VolumeClaim, given: dict[str, Mask]) -> Mask:
         """Nodes with a free volume for the claim; ``given``: volumes that the pod's other claims take, by
@@ -252,11 +263,8 @@ class StorageState(LeavingState):
     def _made(self, claim: VolumeClaim, where: Mask, drawn: dict[int, Ints], *, now: bool) -> Mask:
         """Nodes among ``where`` for which a volume can be made for the claim; ``drawn``: what the pod's
         smaller claims take of each capacity, on each of its nodes."""
-        storage_class = self.objects.classes[claim.storage_class]
-        if storage_class.provisioner == STATIC_ONLY or claim.selector is not None:
-            return ~self._everywhere()
-        asked = self._class_nodes(storage_class) & where
-        if storage_class.provisioner not in self.objects.tracked:
+        asked = self._makeable(claim) & where
+        if self.objects.classes[claim.storage_class].provisioner not in self.objects.tracked:
             return asked
         made = ~self._everywhere()
         for i, room in self._roomy(claim, now=now):
@@ -284,15 +292,12 @@ class StorageState(LeavingState):
 
     def _reached(self, claim: VolumeClaim) -> Mask:
         """Nodes on which the claim's volume can be used or made, whatever leaves."""
-        kind, mask = self.objects.classes.get(claim.storage_class), ~self._everywhere()
-        if not claim.volume and kind and kind.provisioner != STATIC_ONLY and claim.selector is None:
-            mask |= self._class_nodes(kind)
-        standing = [self.objects.volumes[claim.volume]] if claim.volume else self._suitable(claim)
-        for volume in standing:
+        if claim.volume:
+            return self._volume_nodes(self.objects.volumes[claim.volume])
+        mask = self._makeable(claim).copy()
+        for volume in self._suitable(claim):
             mask[list(self._places_of(volume))] = True
-        if not claim.volume and claim.selected_node:
-            mask &= np.array([node.name == claim.selected_node for node in self.snapshot.nodes], np.bool_)
-        return mask
+        return mask & self._selected(claim)
 
     def _candidates(self, claim: VolumeClaim) -> list[Volume]:
         """Those of the suitable volumes that are left."""
@@ -333,11 +338,10 @@ class StorageState(LeavingState):
         """A new volume: its driver decides which other nodes will reach it. One for many is expected to be
         within reach of all nodes for which it could be made."""
         nodes = np.arange(len(self.snapshot.nodes)) == node
-        kind = self.objects.classes.get(claim.storage_class)
-        if claim.for_many and kind is not None and not claim.selected_node:
-            made = self._class_nodes(kind)
+        if claim.for_many:
+            made = self._makeable(claim) & self._selected(claim)
             if capacity is not None:
-                made = made & self._capacity_nodes(self.objects.capacities[capacity])
+                made &= self._capacity_nodes(self.objects.capacities[capacity])
             nodes |= made
         return VolumeSource(nodes, frozenset(), capacity=capacity)
 
@@ -357,9 +361,7 @@ class StorageState(LeavingState):
         return found
 
     def _options_of(self, claim: VolumeClaim, nodes: Sequence[int], most: int, *, now: bool) -> _Options:
-        kind, made = self.objects.classes.get(claim.storage_class), ~self._everywhere()
-        if kind is not None and kind.provisioner != STATIC_ONLY and claim.selector is None:
-            made = self._class_nodes(kind)
+        kind, made = self.objects.classes.get(claim.storage_class), self._makeable(claim)
         tracked = kind is not None and kind.provisioner in self.objects.tracked
         # Of existing volumes the pod's other claims cannot take more.
         volumes: dict[int, list[Volume]] = {node: [] for node in nodes}
