@@ -56,6 +56,19 @@ def test_victims_leave_the_node_that_a_volume_reaches(zone: str) -> None:
     assert placed(plan) == {"g-0", "g-1"}
 
 
+@pytest.mark.parametrize("actions", ["allocate, preempt", "allocate, consolidation"])
+def test_a_running_pod_whose_volume_is_gone_stops_no_action(actions: str) -> None:
+    """It may leave for the gang, but could be nowhere else. Where nothing is lost, the gang has no place."""
+    low = [pod(f"low-{i}", f"n{i}", gpus=1, priority="low", volumes=volumes("x")) for i in range(3)]
+    lists = zonal("a")
+    lists["persistentVolumeClaims"] += [volume_claim("x", volume="gone")]
+    gang = members(second={"volumes": volumes("c")})
+    plan = solved(
+        world([*zones(1, 1, 1), node("n3", gpus=1)], low + gang, groups=PAIR, actions=actions, **lists)
+    )
+    assert placed(plan) == ({"g-0", "g-1"} if "preempt" in actions else set())
+
+
 @pytest.mark.parametrize("gpus", [(1, 1, 2), (1, 2, 2), (1, 1, 1, 2)])
 def test_a_gang_that_shares_a_new_volume_goes_where_all_of_it_fits(gpus: tuple[int, ...]) -> None:
     claims = {"volumes": volumes("c")}

@@ -293,7 +293,8 @@ class StorageState(LeavingState):
     def _reached(self, claim: VolumeClaim) -> Mask:
         """Nodes on which the claim's volume can be used or made, whatever leaves."""
         if claim.volume:
-            return self._volume_nodes(self.objects.volumes[claim.volume])
+            volume = self.objects.volumes.get(claim.volume)
+            return ~self._everywhere() if volume is None else self._volume_nodes(volume)
         mask = self._makeable(claim).copy()
         for volume in self._suitable(claim):
             mask[list(self._places_of(volume))] = True
