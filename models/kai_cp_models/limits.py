@@ -109,7 +109,7 @@ class SearchLimits:
     cuts: int = _limit(
         24,
         "plans",
-        "refused by the replay before the last goals are given up; random clusters needed up to 10",
+        "refused before the last goals, or a batch of allocate, are given up; random ones needed up to 10",
     )
     rough_cuts: int = _limit(4, "plans", "the same before an attempt ends; each may be a long solve")
     rough_gap: float = _limit(0.01, "relative gap", "good enough where only capacity is asked for")

@@ -109,6 +109,35 @@ def test_a_new_volume_for_many_stays_in_the_capacity_that_it_is_made_from(
     assert bound(plan) == ({"g-0": where, "g-1": where} if where else {})
 
 
+@pytest.mark.parametrize("where", [0, 1, 29])
+def test_a_gang_leaves_the_node_with_storage_to_the_pod_that_needs_it(where: int) -> None:
+    """Of thirty nodes with a GPU, the driver has capacity for one."""
+    nodes = [node(f"n{i}", gpus=1, labels={"zone": str(i)}) for i in range(30)]
+    made = {
+        "persistentVolumeClaims": [volume_claim("c", storage_class="net")],
+        "storageClasses": [storage_class("net")],
+        "csiDrivers": [csi_driver()],
+        "csiStorageCapacities": [capacity("one", "9Gi", "zone", str(where))],
+    }
+    gang = members(second={"volumes": volumes("c")})
+    assert bound(solved(world(nodes, gang, groups=PAIR, **made)))["g-1"] == f"n{where}"
+
+
+@pytest.mark.parametrize("most", range(4))
+def test_a_gang_has_other_places_where_an_answer_of_the_model_has_no_storage(most: int) -> None:
+    """Models do not add up what a shared claim and another one take; one zone has capacity for both."""
+    zone = "abcd"[most]
+    made = {
+        "persistentVolumeClaims": [volume_claim(name, "5Gi", storage_class="net") for name in "cd"],
+        "storageClasses": [storage_class("net")],
+        "csiDrivers": [csi_driver()],
+        "csiStorageCapacities": [capacity(z, "12Gi" if z == zone else "6Gi", "zone", z) for z in "abcd"],
+    }
+    gang = members(second={"volumes": volumes("c", "d")}, volumes=volumes("c"))
+    plan = solved(world(zones(2, 2, 2, 2), gang, groups=PAIR, **made))
+    assert bound(plan) == {"g-0": f"n{most}", "g-1": f"n{most}"}
+
+
 def test_a_gang_enters_a_domain_in_the_order_that_keeps_the_skew() -> None:
     """Zone a has a pod. The pod with the volume may join it only after the other one entered zone b."""
     even: dict[str, object] = {

@@ -168,22 +168,22 @@ class Admission:
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
         allowance = Allowance(self.budget, MODEL_SHARE * self.budget.work_worth())
-        outcome, solver = solve_within(model.cp, allowance, allowance.work)
-        if outcome.status == "unknown":
-            self.budget.in_vain(outcome.work)
-        if outcome.status != "solved":
-            return Proof("no places") if outcome.status == "infeasible" else None
-        if (found := self._made_room(ledger, ask)) is not None:
-            return found
-        made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
-        if made is None:
-            # The limits of queues refuse it: a share by memory is charged more where GPUs are small.
-            model.charge_least()
+        for cuts in range(LIMITS.cuts):
             outcome, solver = solve_within(model.cp, allowance, allowance.left())
-            if outcome.status == "solved":
-                made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
-        self.placed_jointly |= made is not None
-        return made
+            if outcome.status == "unknown":
+                self.budget.in_vain(outcome.work)
+            if outcome.status != "solved":
+                return Proof("no places") if outcome.status == "infeasible" and not cuts else None
+            if not cuts and (found := self._made_room(ledger, ask)) is not None:
+                return found
+            made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
+            if made is not None:
+                self.placed_jointly = True
+                return made
+            # A rule refuses it, or a queue's limit: a share by memory is charged more where GPUs are small.
+            model.charge_least()
+            model.refuse_counts(solver)
+        return None
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
         """The ledger with the batch, after admitted batches of smaller pods were placed again: where sizes

@@ -398,6 +398,15 @@ class JointModel:
         shares = (item for item in self._classes.values() if item.example.spec.gpu.kind is GpuKind.MEMORY)
         self.cp.minimize(sum(charge(one.example, n)[GPU] * x for one in shares for n, x in one.x.items()))
 
+    def refuse_counts(self, solver: cp_model.CpSolver) -> None:
+        """Forbid an answer without places, where all asks are admitted: a class has fewer pods somewhere."""
+        fewer = list[cp_model.IntVar]()
+        for count in chain.from_iterable(item.x.values() for item in self._classes.values()):
+            if solver.value(count):
+                fewer.append(self.cp.new_bool_var("fewer"))
+                self.cp.add(count < solver.value(count)).only_enforce_if(fewer[-1])
+        self.cp.add_bool_or(fewer)
+
     def answer(self, solver: cp_model.CpSolver) -> Answer:
         """The solution pod by pod; pods of a class take its cells in placement order, the largest first."""
         served = [not self.admitted or solver.value(self.admitted[a]) for a in range(len(self.asks))]

@@ -148,6 +148,11 @@ class StorageState(LeavingState):
             return ~self._everywhere()
         return self._class_nodes(kind)
 
+    def _tracked(self, claim: VolumeClaim) -> bool:
+        """Whether the driver that would make the claim's volume tells its capacity."""
+        kind = self.objects.classes.get(claim.storage_class)
+        return kind is not None and kind.provisioner in self.objects.tracked
+
     def _selected(self, claim: VolumeClaim) -> Mask:
         """Nodes for which the claim's volume may be made once its driver has been told one."""
         if not claim.selected_node:
@@ -264,7 +269,7 @@ class StorageState(LeavingState):
         """Nodes among ``where`` for which a volume can be made for the claim; ``drawn``: what the pod's
         smaller claims take of each capacity, on each of its nodes."""
         asked = self._makeable(claim) & where
-        if self.objects.classes[claim.storage_class].provisioner not in self.objects.tracked:
+        if not self._tracked(claim):
             return asked
         made = ~self._everywhere()
         for i, room in self._roomy(claim, now=now):
@@ -296,6 +301,13 @@ class StorageState(LeavingState):
             volume = self.objects.volumes.get(claim.volume)
             return ~self._everywhere() if volume is None else self._volume_nodes(volume)
         mask = self._makeable(claim).copy()
+        if self._tracked(claim):
+            given, more = ~self._everywhere(), self.snapshot.policy.schedule_csi_storage
+            for capacity in self.objects.capacities:
+                most = capacity.largest if more else min(capacity.largest, capacity.bytes)
+                if capacity.storage_class == claim.storage_class and claim.bytes <= most:
+                    given |= self._capacity_nodes(capacity)
+            mask &= given
         for volume in self._suitable(claim):
             mask[list(self._places_of(volume))] = True
         return mask & self._selected(claim)
@@ -551,9 +563,8 @@ class StorageState(LeavingState):
         """Bytes that the pod's own claims can take only from this capacity on a node."""
         total = 0
         for claim in self._claims(pod):
-            storage_class = self.objects.classes.get(claim.storage_class)
-            tracked = storage_class is not None and storage_class.provisioner in self.objects.tracked
-            if claim.volume or claim.key in self._sources or not tracked or self._users[claim.key] > 1:
+            placed = claim.volume or claim.key in self._sources
+            if placed or not self._tracked(claim) or self._users[claim.key] > 1:
                 continue
             if self._capacities_of(claim, node) == [capacity] and not self._candidates(claim):
                 total += claim.bytes
