@@ -116,7 +116,7 @@ class PodResolver:
 
     ``known``: the ``looked_at`` of the last reading with this reader. ``hidden``: by pod group and subgroup,
     the pods that run but could not be kept; they still count in the gang. ``claims_away``: volume claims of
-    pods on nodes outside the snapshot.
+    pods on nodes outside the snapshot. ``other_groups``: pod groups of other node pools.
     """
 
     reader: FactReader
@@ -128,6 +128,7 @@ class PodResolver:
     left_out_nodes: Container[str]
     promises: Mapping[PodKey, Promise]
     groups: Mapping[Identity, PodGroup]
+    other_groups: Container[Identity]
     notes: Notes
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
     claims_away: set[PodKey] = field(default_factory=set)
@@ -220,7 +221,7 @@ class PodResolver:
             facts = structs.replace(facts, subgroup="")
         if status not in ACTIVE_USED:
             ours = self._ours(facts) and belongs(facts.labels, self.policy)
-            if group is None and status in _WAITING and ours:
+            if group is None and status in _WAITING and ours and not self._of_other_pool(facts):
                 self._ungrouped(facts, "nothing decides about the pod")
             return None if group is None else PlacedFacts(status, facts, facts.draft, group, None)
         node = facts.node or (promise.node if promise is not None else "")
@@ -245,8 +246,13 @@ class PodResolver:
         return facts.scheduler == self.policy.scheduler_name
 
     def _ungrouped(self, facts: PodFacts, so: str) -> None:
-        named = f"pod group {shown(facts.group)} does not exist" if facts.group else "no pod group is named"
+        why = "is of another node pool" if self._of_other_pool(facts) else "does not exist"
+        named = f"pod group {shown(facts.group)} {why}" if facts.group else "no pod group is named"
         self.notes.aside(title("Pod", facts.key), f"{named}, so {so}")
+
+    def _of_other_pool(self, facts: PodFacts) -> bool:
+        """Whether the pod group of a pod that lacks the pool's label is decided by another shard."""
+        return (facts.key.namespace, facts.group) in self.other_groups
 
     def _away(self, facts: PodFacts, node: str, status: PodStatus, group: GroupKey | None) -> None:
         """A pod on a node outside the snapshot, which is normal for pods of other node pools."""

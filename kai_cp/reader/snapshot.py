@@ -205,8 +205,10 @@ def _drafts(
     node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
     lists = _of_our_nodes(lists, all_nodes - node_drafts.keys())
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, recorded, notes)
+    raw_groups = namespaced("PodGroup", "podGroups")
+    our_groups = in_pool(raw_groups, policy)
     groups = read_groups(
-        in_pool(namespaced("PodGroup", "podGroups"), policy),
+        our_groups,
         policy,
         read_priorities(cluster_scoped("PriorityClass", "priorityClasses"), notes),
         fabrics,
@@ -233,6 +235,7 @@ def _drafts(
         left_out_nodes=all_nodes,
         promises=read_promises(namespaced("BindRequest", "bindRequests"), node_drafts, notes),
         groups=groups,
+        other_groups=raw_groups.keys() - our_groups.keys(),
         notes=notes,
     )
     pods = _pods(raw_pods, resolver, memo)

@@ -10,7 +10,7 @@ from kai_cp.reader import ParseMemo, parse
 from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from kai_cp_models.settings import Limits
-from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
+from tests.kai_cp.reader.raw import NOW, group, node, pod, snapshot
 
 Raw = dict[str, Any]
 
@@ -290,6 +290,26 @@ def test_the_observed_numa_placement_comes_first() -> None:
         },
     )
     assert only(raw).numa_zones == (("a", (("memory", 1024),)),)
+
+
+def test_a_pod_without_the_label_of_its_pod_group_s_pool_is_the_other_shard_s() -> None:
+    """It waits there, so nothing is said here. One that runs on a node of this shard counts in none of its
+    queues."""
+    other = group("g")
+    other["metadata"]["labels"] = {"pool": "a"}
+    raw = snapshot(
+        pods=[pod("waits"), pod("runs", node="n1")],
+        nodes=[node("n1")],
+        podGroups=[other],
+        params={"partitionParams": {"NodePoolLabelKey": "pool"}},
+    )
+    found = parse(raw, now=NOW)
+    assert [(row.item, row.reason) for row in found.set_aside] == [
+        (
+            "Pod default/runs",
+            'pod group "g" is of another node pool, so the pod counts in no queue, and nothing evicts it',
+        )
+    ]
 
 
 def test_pods_of_other_node_pools_are_left_out_quietly() -> None:
