@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts, hardware
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, Pod
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodStatus
 from kai_cp_topology.records import PRODUCT_LABEL
 
 _Sums = Counter[tuple[str, str, bool]]
@@ -27,9 +27,10 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     bounds = {queue.name: queue.notes.kinds or {} for queue in world.snapshot.queues}
     told = hardware.labels_of(world.snapshot)
     kinds = {name: labels.get(PRODUCT_LABEL, "unknown") for name, labels in told.items()}
-    running = [(pod, pod.node) for pod in world.snapshot.pods if pod.status in ACTIVE_ALLOCATED and pod.node]
-    before = _sums(world, kinds, running)
-    leaving = _sums(world, kinds, ((p, at) for p, at in running if p.key in world.evictions))
+    holding = [(pod, pod.node) for pod in world.snapshot.pods if pod.status in ACTIVE_USED and pod.node]
+    before = _sums(world, kinds, holding)
+    gone = {pod.key for pod, _ in holding if pod.status is PodStatus.RELEASING} | world.evictions.keys()
+    leaving = _sums(world, kinds, ((pod, at) for pod, at in holding if pod.key in gone))
     bound = _sums(world, kinds, ((world.pod(key), d.node) for key, d in world.binds.items()))
     placed = _sums(world, kinds, ((world.pod(key), d.node) for key, d in world.placed.items()))
     elsewhere = ((world.pod(key), d.node) for key, d in world.placed.items() if world.pod(key).node != d.node)

@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.marking import marked
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, PodKey, PodSpec
+from kai_cp_models.pods import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    GPU,
+    MILLI,
+    GpuKind,
+    Pod,
+    PodKey,
+    PodSpec,
+    PodStatus,
+)
 from kai_cp_models.records.notes import KINDS, KindBounds, unread_of
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
@@ -151,10 +161,11 @@ class KindState(LeavingState):
         self._running = tuple(
             (pod, index[pod.node])
             for pod in snapshot.pods
-            if pod.node in index and pod.status in ACTIVE_ALLOCATED and self.concerns(pod)
+            if pod.node in index and pod.status in ACTIVE_USED and self.concerns(pod)
         )
         for pod, node in self._running:
-            self._count(self._staying, pod, node, 1)
+            gone = self._leaving if pod.status is PodStatus.RELEASING else self._staying
+            self._count(gone, pod, node, 1)
         self._start = dict(self._staying)
 
     def detach(self) -> None:

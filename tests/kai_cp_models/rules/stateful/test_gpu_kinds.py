@@ -221,6 +221,18 @@ def test_a_bind_waits_until_the_victim_is_gone() -> None:
     assert violations(found, later, ON.rules) == []
 
 
+def test_a_pod_that_is_being_deleted_holds_its_kind_until_it_is_gone() -> None:
+    """As with ordinary limits (3.7), x is only nominated while v leaves, and waits while v is stuck."""
+    for state, places, waits in (("Releasing", {"x": "h"}, {}), ("Stuck", {}, {"x": "OverGpuKind"})):
+        pods = [pod("v", "h", gpus=1, state=state), pod("x", gpus=1, **ONLY_H)]
+        found = world(NODES, pods, queues=[bounded(queue("q"), H100={"limit": 1})])
+        plan = solved(found, ON)
+        assert (bound(plan), nominated(plan), reasons(plan)) == ({}, places, waits)
+        assert violations(found, Plan((named(found, "Bind", "x", "h"),)), ON.rules) == [
+            "gpu_kinds: queue q would hold 2 of 1 GPUs of H100 (limit) now"
+        ]
+
+
 ABSENT = "; treated as absent"
 NO_AMOUNT = " is not a number of GPUs; -1 is any number" + ABSENT
 
