@@ -292,6 +292,14 @@ def test_promised_pods_beyond_the_minimum_come_before_earlier_starts() -> None:
     assert nominated(plan) == {"t-0": "n1", "t-1": "n1"}
 
 
+def test_a_gang_that_starts_on_its_promised_place_is_served_once() -> None:
+    """t takes both halves of n1, and b starts on n2. Placed again, t would be on both nodes."""
+    one, members = group("t", 2), pods("t", 2, spec=spec(4))
+    plan = in_time(promised((one, members), "n1"), waits("b", gpus=8, waited=5))
+    assert bound(plan) == {"t-0": "n1", "t-1": "n1", "b-0": "n2"}
+    assert [key.name for key in plan.turns] == ["t", "b"]
+
+
 @pytest.mark.parametrize(
     ("waited", "starts", "waits_on"),
     [(5, {"t-0": "n2"}, {"b-0": "n1"}), (20, {"b-0": "n2"}, {"t-0": "n1"})],

@@ -154,7 +154,9 @@ class AdmissionPass:
         more = further(ledger, ask)
         if key in self.kept and (more is None or not more.promised):
             more = in_turn(self.kept[key])
-        if more is not None:
+        if more is None:
+            del self.asks[key]  # It may be lined up no second time.
+        else:
             self._push(more)
 
     def _push(self, ask: Ask) -> None:
