@@ -31,10 +31,10 @@ UNIT: Final = np.dtype(
 )
 """A unit. ``group``: its position in a list of groups; ``queue``: among the snapshot's queues, -1 where there
 is none. ``started`` protects the group: NaN where it is unknown, no later than its pods say. ``since`` orders
-it: the last start as noted, or else the creation. ``chain``, ``whole``, ``new``, ``movable``: as in
-``EvictionUnit``. ``state``: the elastic state. ``first``: where its ``pods`` begin in a list of pods.
-``gives``: what the queue is charged for them. ``plain``: the group is one pod set that has its minimum.
-``weight``, ``work``: as there. ``owed``: where that is in a list, 0 for nothing."""
+it: the last start as noted, or else the creation. ``chain``, ``whole``, ``movable``, ``weight``, ``work``: as
+in ``EvictionUnit``. ``new``: none of the pods runs. ``state``: the elastic state. ``first``: where its
+``pods`` begin in a list of pods. ``gives``: what the queue is charged for them. ``plain``: the group is one
+pod set that has its minimum. ``owed``: where that is in a list, 0 for nothing."""
 UnitRows: TypeAlias = NDArray[Any]
 """[U] rows of ``UNIT``."""
 GroupUnits = tuple[PodGroup, Sequence[Unit], bool, bool]

@@ -8,7 +8,7 @@ decides, and its refusal is a proof. Pods that run are not touched.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, AskKind, further, in_turn
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, bound, quota_check, start_elsewhere
-from kai_cp_models.plan import Stage
+from kai_cp_models.plan import Stage, StageStatus
 from kai_cp_models.pods import GpuKind, GroupKey
 from kai_cp_models.refusal import Proof, Refusal
 
@@ -35,17 +35,17 @@ class AdmissionPass:
     """Groups that wait and are served in the fair order.
 
     ``turns``: what was looked at, in order. ``served``: what of it got places, once for each batch.
+    ``refused``: the proof of each refusal, None where there is none; without those for which limits and
+    quotas are the proof.
     """
 
     cycle: Cycle
     asks: dict[GroupKey, Ask]
-    refused: int = 0
+    refused: list[Proof | None] = field(default_factory=list)
     turns: list[GroupKey] = field(default_factory=list)
     served: list[GroupKey] = field(default_factory=list)
     order: FairOrder = field(init=False)
     admission: Admission = field(init=False)
-    unproved: int = field(default=0, init=False)
-    """Refusals that carry no proof."""
     over_bounds: Proof | None = field(default=None, init=False)
     """The proof that limits and quotas refuse a group; None: with other places its queue may hold less."""
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
@@ -74,7 +74,7 @@ class AdmissionPass:
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
-        found, own = copy(self), ("asks", "turns", "served", "kept", "missed")
+        found, own = copy(self), ("asks", "refused", "turns", "served", "kept", "missed")
         vars(found).update({name: getattr(self, name).copy() for name in own}, cycle=cycle, known={})
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
         return found
@@ -120,7 +120,7 @@ class AdmissionPass:
                 continue
             self.turns.append(key)
             if why is not None:
-                self._count(() if over and self.over_bounds else (why,))
+                self.refused += () if over and self.over_bounds else (why.proof,)
                 cycle.waiting[key] = why
                 reserve(ask, why)
                 continue
@@ -131,9 +131,7 @@ class AdmissionPass:
         if promised:
             return
         # Batches that were not looked at before time ended are refused without a proof.
-        left = len(self.order) - len(self.kept)
-        self.refused += left
-        self.unproved += left
+        self.refused += [None] * (len(self.order) - len(self.kept))
 
     def start_elsewhere(self, ask: Ask) -> None:
         """Start a group that waits for its promised places wherever it fits now, if it fits anywhere."""
@@ -171,20 +169,17 @@ class AdmissionPass:
             return key
         whys = [self.known[self.asks[one].kind] for one in passed]
         self.cycle.waiting.update(zip(passed, whys, strict=True))
-        self._count(whys)
+        self.refused += [why.proof for why in whys]
         self.turns += passed
         return key
-
-    def _count(self, whys: Sequence[Refusal]) -> None:
-        self.refused += len(whys)
-        self.unproved += sum(why.proof is None for why in whys)
 
     def record(self, seconds: float, *, joint: bool = True) -> None:
         """Note in the cycle what was served; ``joint`` False: models were not asked."""
         cycle, size = self.cycle, (self.admission.variables, self.admission.constraints)
         cycle.turns, cycle.served = tuple(self.turns), tuple(self.served)
-        stage = Stage("allocate", "", "FEASIBLE" if joint else "GREEDY", self.refused, 0, 0, *size, seconds)
-        cycle.stages.append(stage.unproved(self.unproved))
+        status: StageStatus = "FEASIBLE" if joint else "GREEDY"
+        stage = Stage("allocate", "", status, len(self.refused), 0, 0, *size, seconds)
+        cycle.stages.append(stage.unproved(self.refused.count(None)))
 
 
 def allocate(cycle: Cycle) -> AdmissionPass | None:

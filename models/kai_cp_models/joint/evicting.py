@@ -282,7 +282,7 @@ class EvictingModel(JointModel):
         running: Linear = 0
         before: Linear = 0
         # Withdrawn places never ran, so they go before anything is lost.
-        in_turn = sorted(below, key=lambda o: (not self.units[o].placed_now, self.units[o].rank))
+        in_turn = sorted(below, key=lambda o: (bool(self.units[o].running), self.units[o].rank))
         for done, o in enumerate(in_turn, start=1):
             if o in whys:
                 self.cp.add(running + before < excess).only_enforce_if(whys[o])

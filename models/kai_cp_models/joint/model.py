@@ -65,7 +65,7 @@ class JointModel:
         moves: Moves = Moves.ALL,
         all_admitted: bool = False,
     ) -> None:
-        """``all_admitted``: every ask gets its places, and ``admitted`` has no variables."""
+        """``all_admitted``: every ask gets its places."""
         self.ledger = ledger
         self._table = ledger.fixed.table
         self._moves = moves
@@ -75,8 +75,10 @@ class JointModel:
         self.units = tuple(units)
         self.cp = cp_model.CpModel()
         cp = self.cp
-        optional = () if all_admitted else asks
-        self.admitted = [cp.new_bool_var(f"admitted[{ask.group.key}]") for ask in optional]
+        self.admitted = [
+            cp.new_constant(1) if all_admitted else cp.new_bool_var(f"admitted[{ask.group.key}]")
+            for ask in asks
+        ]
         self.lost = [
             cp.new_bool_var(f"lost[{unit.group.key},{unit.chain}]") if may_lose else cp.new_constant(0)
             for unit in units
@@ -115,8 +117,7 @@ class JointModel:
 
     def _collect_asks(self) -> None:
         batches = Counter(ask.group.key for ask in self.asks if ask.kind.shape.scoped)
-        for a, ask in enumerate(self.asks):
-            goes: Linear = self.admitted[a] if self.admitted else 1
+        for a, (ask, goes) in enumerate(zip(self.asks, self.admitted, strict=True)):
             for scopes, leaf in ask.batch.leaves:
                 one: Hashable = "free"
                 if scopes:
@@ -274,7 +275,7 @@ class JointModel:
         for chosen, sharing in choices.values():
             total: Linear = sum(chosen.values(), start=0)
             for some in sharing:
-                served = sum(self.admitted[a] if self.admitted else 1 for a in some)
+                served = sum(self.admitted[a] for a in some)
                 self.cp.add(total >= served if len(some) == 1 else total == served)
             if len(sharing[0]) == 1:
                 self.cp.add_at_most_one(chosen.values())
@@ -409,7 +410,7 @@ class JointModel:
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:
         """The solution pod by pod; pods of a class take its cells in placement order, the largest first."""
-        served = [not self.admitted or solver.value(self.admitted[a]) for a in range(len(self.asks))]
+        served = map(solver.value, self.admitted)
         lost = [bool(solver.value(var)) for var in self.lost]
         moved = frozenset(key for key, var in self.moved.items() if solver.value(var))
         gone = [self._leaver[key] for key, leaves in self.gone.items() if solver.value(leaves)]

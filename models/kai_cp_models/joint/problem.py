@@ -121,17 +121,15 @@ Owed = tuple[tuple[PodGroup, Pod], ...]
 class EvictionUnit:
     """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
 
-    ``whole``: losing it stops the group below its minimum. ``placed_now``: the pods got their places
-    earlier in this cycle, so nothing runs yet and taking them back costs nothing. ``rank``: its position in
-    the reverse fair order, 0 goes first. ``weight``: milli-GPUs plus one per pod, the measure of the
-    threshold. ``work``: lost GPU-milliseconds, see ``lost_work``.
+    ``whole``: losing it stops the group below its minimum. ``rank``: its position in the reverse fair order,
+    0 goes first. ``weight``: milli-GPUs plus one per pod, the measure of the threshold. ``work``: lost
+    GPU-milliseconds, see ``lost_work``.
     """
 
     group: PodGroup
     pods: tuple[Pod, ...]
     chain: int
     whole: bool
-    placed_now: bool = False
     movable: bool = True
     """False for a gang that runs below its minimum: it would only start below it again."""
     owed: Owed = ()
@@ -147,8 +145,9 @@ class EvictionUnit:
 
     @property
     def running(self) -> Sequence[Pod]:
-        """Those of the pods that run; others only lose a place of this cycle, or get another one."""
-        return () if self.placed_now else [pod for pod in self.pods if pod.status in ACTIVE_USED]
+        """Those of the pods that run; others only lose a place of this cycle, which costs nothing, or get
+        another one."""
+        return [pod for pod in self.pods if pod.status in ACTIVE_USED]
 
 
 def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:

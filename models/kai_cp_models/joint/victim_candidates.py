@@ -142,13 +142,13 @@ class VictimOrder(Sequence[EvictionUnit]):
         return self._made[rank] or self._make(rank)
 
     def _make(self, rank: int) -> EvictionUnit:
-        g, *_, chain, state, count, first, weight, work, o, _, _, since, whole, new, movable, _, gives = (
+        g, *_, chain, state, count, first, weight, work, o, _, _, since, whole, _, movable, _, gives = (
             self.units[rank].item()
         )
         group, pods, owed = self._groups[g], tuple(self.pods[first : first + count]), self._owed[o]
         bucket, age = (group.queue, group.priority, state), (since, group.created)
         place = rank, bucket, age, tuple(gives.tolist()), weight, work
-        found = self._made[rank] = EvictionUnit(group, pods, chain, whole, new, movable, owed, *place)
+        found = self._made[rank] = EvictionUnit(group, pods, chain, whole, movable, owed, *place)
         return found
 
 
