@@ -1,7 +1,7 @@
 """The ledger: what every node and queue holds at one moment of a cycle (2.6, 3.1).
 
 It starts from the snapshot and follows the virtual operations of the cycle: place (now or pipelined),
-evict, and their exact reversals. A trial works between ``mark`` and ``back`` or ``keep``, or on a ``copy``
+evict, and their exact reversals. A trial works between ``mark`` and ``close``, or on a ``copy``
 where two states are needed at once. Amounts are integers in the units of ``Snapshot.dimensions``.
 """
 
@@ -193,26 +193,21 @@ class Ledger:
     # --- taking back -----------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """From here on operations can be taken back, until ``back`` or ``keep`` closes this mark."""
+        """From here on operations can be taken back, until this mark is closed."""
         self._marks.append((len(self._log), self.rules))
 
-    def keep(self) -> None:
-        """Close the last mark and leave everything as it is."""
-        self._marks.pop()
+    def close(self, *, kept: bool) -> bool:
+        """Close the last mark. Every operation since then stays if it is ``kept``, which is the answer, or is
+        taken back, in reverse order."""
+        length, rules = self._marks.pop()
+        if not kept:
+            # Rules may have answered differently since, so their old state is restored instead of reversed.
+            self.rules = rules
+            for pod, held, sign in reversed(self._log[length:]):
+                self._apply(pod, held, -sign)
+            del self._log[length:]
         if not self._marks:
             self._log.clear()
-
-    def back(self) -> None:
-        """Close the last mark and take back, in reverse order, every operation since."""
-        # Rules may have answered differently since, so their old state is restored instead of reversed.
-        length, self.rules = self._marks.pop()
-        for pod, held, sign in reversed(self._log[length:]):
-            self._apply(pod, held, -sign)
-        del self._log[length:]
-
-    def close(self, *, kept: bool) -> bool:
-        """Close the last mark; everything since then stays only if it is ``kept``, which is the answer."""
-        (self.keep if kept else self.back)()
         return kept
 
     def _concerned(self, pod: Pod) -> list[RuleState]:
@@ -355,7 +350,7 @@ class Ledger:
             taken = taken and self.fits_on(pod, node, now=False)
             if taken and pod is not pods[-1]:
                 self.place(pod, node, pipelined=True, evenly=evenly)
-        self.back()
+        self.close(kept=False)
         return taken
 
     def as_promised(self, pod: Pod) -> bool:
@@ -574,11 +569,9 @@ class Ledger:
         for pod in sorted(pods, key=lambda pod: pod.key not in self.held):
             runs = pod.key not in self.held and pod.status in ACTIVE_USED
             if runs and not all(rule.evictable(pod) for rule in self.rules if rule.concerns(pod)):
-                self.back()
-                return False
+                return self.close(kept=False)
             self.leave(pod)
-        self.keep()
-        return True
+        return self.close(kept=True)
 
     def simple(self, pod: Pod) -> bool:
         """Whether nothing but amounts changes when the pod leaves, see ``evict_all``."""

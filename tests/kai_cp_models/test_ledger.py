@@ -529,7 +529,7 @@ def test_a_pod_may_leave_with_the_nominated_pod_that_needs_it() -> None:
     assert not ledger.let_go(members[:1])
     ledger.mark()
     assert ledger.let_go(members)
-    ledger.back()
+    ledger.close(kept=False)
     ledger.evict(members[0])
     assert not ledger.upheld()
 

@@ -70,15 +70,15 @@ def test_back_is_where_the_mark_was(seed: int, kind: str) -> None:
             before.append(ledger.copy())
             ledger.mark()
         elif drawn < 0.3 and before:
-            ledger.back()
+            ledger.close(kept=False)
             same(ledger, before.pop())
         elif drawn < 0.35 and before:
-            ledger.keep()
+            ledger.close(kept=True)
             before.pop()
         else:
             step(rng, ledger, snapshot)
     while before:
-        ledger.back()
+        ledger.close(kept=False)
         same(ledger, before.pop())
 
 
@@ -106,5 +106,5 @@ def test_a_device_that_others_joined_is_as_it_was() -> None:
     state = ledger.copy()
     ledger.mark()
     ledger.unplace(first)
-    ledger.back()
+    ledger.close(kept=False)
     same(ledger, state)

@@ -22,11 +22,9 @@ def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
         ledger.unplace(pod)
     for pod in pods:
         if not has_room_at_home(ledger, pod):
-            ledger.back()
-            return False
+            return ledger.close(kept=False)
         ledger.unevict(pod)
-    ledger.keep()
-    return True
+    return ledger.close(kept=True)
 
 
 def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:

@@ -71,10 +71,10 @@ class NodeDrain:
     def _served(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
         """Place the ask while ``leaving`` moves; False: something gets no place, and nothing has changed."""
         self.ledger.mark()
-        if (made := self._made(ask, leaving)) is None:
-            self.ledger.back()
+        made = self._made(ask, leaving)
+        self.ledger.close(kept=made is not None)
+        if made is None:
             return False
-        self.ledger.keep()
         moved, touched = made
         touched |= self.ledger.nodes_of(ask.gang.pods)
         for node in touched:

@@ -116,7 +116,7 @@ def in_the_way(
             return_home(emptied, key, near[key])
         away = (unit for unit in units[:depth] if unit.group.key in near)
         yield [unit for unit in away if not all(map(emptied.stays, unit.pods))]
-        emptied.back()
+        emptied.close(kept=False)
 
 
 def disturbed(
@@ -341,11 +341,10 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
         ledger.mark()
         home = come_home(ledger, together)
         torn = gang.at_first.satisfied and not ledger.state(gang).satisfied
-        if home and (torn or _out_of_turn(ledger, gang)):
-            # The other pods of the gang have no place, or a member that leaves after these has none.
-            ledger.back()
+        # The other pods of the gang have no place, or a member that leaves after these has none.
+        in_vain = home and (torn or _out_of_turn(ledger, gang))
+        if not ledger.close(kept=not in_vain):
             break
-        ledger.keep()
         if home:
             found += together
             settle(together)

@@ -234,7 +234,7 @@ class _Reasons:
         try:
             return Placer(gang, pipeline_only=True).place(self._ledger, batch) is None
         finally:
-            self._ledger.back()
+            self._ledger.close(kept=False)
 
     def _needs_reclaim(self, group: PodGroup) -> bool:
         """Whether only work of other queues could leave for the group."""

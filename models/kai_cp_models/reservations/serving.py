@@ -129,7 +129,7 @@ def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Ref
         ledger.mark()
         Placer(ask.gang).place(ledger, ask.batch)
         nodes = {ledger.held[pod.key].node for pod in ask.pods if pod.key in ledger.held}
-        ledger.back()
+        ledger.close(kept=False)
     if not nodes:
         return why
     ahead = [hold for hold in walk.holds if beyond is None and nodes & hold.usage.keys()]
