@@ -17,7 +17,7 @@ from typing import Final
 from kai_cp_models.actions.admit import admit_all
 from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.backfill import backfill
-from kai_cp_models.actions.certificates import over_share
+from kai_cp_models.actions.certificates import Beside, over_share
 from kai_cp_models.actions.eviction_plan import named_triggers
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.run import ActionRun
@@ -130,7 +130,7 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
             further = {group for key in asking if (group := cycle.snapshot.pod_by_key[key].group)}
             if policy.by_share:
                 # Those are within their share only because of what the admitted ones took.
-                further |= _over_share(run, run.book) - _over_share(run, run.found.ledger.book)
+                further |= _over_share(run, Beside(run).book) - _over_share(run, run.found.ledger.book)
             if further:
                 parts.append(further)
             if again := others & run.refused:
@@ -222,7 +222,7 @@ def _entitle(run: ActionRun) -> None:
     earlier ones left (4.4). Among few units only, as each of them has all victims chosen anew.
     """
     if run.policy.by_share and run.found.asks and len(run.ranked) <= LIMITS.open_units:
-        beyond = _over_share(run, run.book)
+        beyond = _over_share(run, Beside(run).book)
         run.open = {key: ask for key, ask in run.asks.items() if key in beyond}
         run.refusals, run.anew = RefusalCache(run.base, run.policy), True
         admit_all(run)
@@ -269,10 +269,10 @@ def _commit(run: ActionRun) -> None:
 def _told(run: ActionRun, ended: Ledger) -> _Finished:
     """The stages of a run as they are told later; what tells them keeps no ledger of the run. ``ended``: the
     ledger at the end of the action."""
-    found, stages = run.found, run.found.stages
+    found, stages, objective = run.found, run.found.stages, run.cycle.settings.objective
     # The action disturbed no pod that is home by then.
     taken = {key: place for key, place in run.taken(found.ledger).items() if run.away(key, ended)}
-    plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, step_milli_gpus=run.step)
+    plan = partial(Disruption.of, found.ranked, taken, admitted=found.asks, objective=objective)
     goals = run.goals.entries if found.variables else (GOALS["lost_gpus"], GOALS["moved_pods"])
 
     def finished(ledger: Ledger) -> Iterator[StageResult]:

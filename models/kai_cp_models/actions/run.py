@@ -20,7 +20,6 @@ from kai_cp_models.actions.reclaim_bounds import reclaim_bounds, units_in_turn
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
@@ -31,7 +30,7 @@ from kai_cp_models.joint.returning import InLine, Returning
 from kai_cp_models.joint.victim_candidates import VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import ACTIVE_USED, MILLI, UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
 
 
 class Opening:
@@ -109,14 +108,6 @@ class ActionRun:
         alone = not self.policy.may_lose and runs(self.base, ask)
         return {ask.group.key: ask} if alone else self.kinds[ask.kind]
 
-    @property
-    def book(self) -> QueueBook:
-        """What queues hold with the admitted triggers, before these take anything."""
-        book = self.base.book.copy()
-        for ask in self.found.asks:
-            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
-        return book
-
     @cached_property
     def goals(self) -> GoalList:
         """The goals by which plans of this action are compared."""
@@ -132,7 +123,7 @@ class ActionRun:
 
     def disruption(self, ledger: Ledger, ranked: Sequence[EvictionUnit], asks: Sequence[Ask]) -> Disruption:
         """What the plan that led to ``ledger`` disturbs."""
-        return Disruption.of(ranked, self.taken(ledger), ledger, asks, self.step)
+        return Disruption.of(ranked, self.taken(ledger), ledger, asks, self.cycle.settings.objective)
 
     def may_move(self, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
         """Whether at most as many GPUs of running pods move as the settings allow for these asks."""
@@ -141,11 +132,6 @@ class ActionRun:
             return True
         runs = (pod for pod in moved if pod.status in ACTIVE_USED)
         return sum(map(milli_gpus, runs)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
-
-    @property
-    def step(self) -> int:
-        """Milli-GPUs of a step of ``lost_beyond``."""
-        return MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
 
     def taken(self, ledger: Ledger) -> dict[PodKey, Place | None]:
         """The pods that are not where they were, and where that was."""

@@ -64,8 +64,7 @@ class EvictingModel(JointModel):
         """``required``: how many asks, from the first on, must be placed; the others may be. Raises
         ``ModelTooLarge`` as the joint model does."""
         super().__init__(ledger, asks, units, may_lose=policy.may_lose, moves=moves)
-        self.step_milli_gpus = MILLI * objective.lost_beyond_step_gpus
-        self.policy = policy
+        self.policy, self.objective = policy, objective
         self.most_moved = inf if policy.may_lose else ledger.snapshot.policy.most_moved_groups
         """Pod groups that may move for each ask."""
         self._optional = self.admitted[required:]

@@ -36,14 +36,14 @@ class Disruption:
     place for it.
 
     ``lost``: whether each of the ``units`` is lost. ``moved``: pods with another place; those of places of
-    this cycle do so at no cost. ``step_milli_gpus``: see ``lost_beyond``.
+    this cycle do so at no cost.
     """
 
     units: Sequence[EvictionUnit]
     lost: Sequence[bool]
     moved: frozenset[PodKey]
     admitted: Sequence[Ask]
-    step_milli_gpus: int
+    objective: ObjectiveSettings
 
     @staticmethod
     def of(
@@ -51,7 +51,7 @@ class Disruption:
         taken: Mapping[PodKey, Place | None],
         ledger: Ledger,
         admitted: Sequence[Ask],
-        step_milli_gpus: int,
+        objective: ObjectiveSettings,
     ) -> Disruption:
         """What has become in ``ledger`` of pods that were ``taken`` from where they were. A group that came
         home in part has lost the first units of its chain, as many as its pods without a place make up: equal
@@ -70,7 +70,7 @@ class Disruption:
             part = whole & away
             lost.append(bool(part) and (part == whole or any(pod.key not in gone for pod in members)))
             away.subtract(part if lost[-1] else ())
-        return Disruption(units, lost, moved, admitted, step_milli_gpus)
+        return Disruption(units, lost, moved, admitted, objective)
 
 
 Values = tuple[int, ...]
@@ -179,7 +179,7 @@ def _depth(plan: Disturbing, bucket_of: Callable[[EvictionUnit], object]) -> Lin
 
 def _beyond(plan: Disturbing) -> Linear:
     """GPUs lost beyond those admitted, in steps: no large gang stops for one GPU for being younger."""
-    step, lost = plan.step_milli_gpus, _lost_gpus(plan)
+    step, lost = MILLI * plan.objective.lost_beyond_step_gpus, _lost_gpus(plan)
     if isinstance(plan, Disruption):
         assert isinstance(lost, int)
         return max(0, (lost - sum(_gpus(ask.pods) for ask in plan.admitted)) // step)

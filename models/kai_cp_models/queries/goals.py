@@ -12,7 +12,7 @@ from kai_cp_models.joint.policy import CONSOLIDATION
 from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.victim_candidates import victim_candidates
 from kai_cp_models.plan import Plan
-from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey
+from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.queries.cluster import begun
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
@@ -51,7 +51,7 @@ def goal_values(
         _lost(ranked, Counter(snapshot.pod_by_key[key].group for key in evicted - placed)),
         frozenset(evicted & placed),
         list(_asks(cycle, placed - evicted)),
-        settings.objective.lost_beyond_step_gpus * MILLI,
+        settings.objective,
     )
     goals = GoalList(settings.objective, moves_only=False)
     return [GoalValue(goal.name, goal.value(disruption)) for goal in goals.entries]

@@ -34,7 +34,7 @@ SUMS = ObjectiveSettings.model_validate(
         "weights": {"lost_work": 0.25, "moved_pods": 2, "lost_gpus": 3, "moved_groups": 0.1},
     }
 )
-STEP_MILLI_GPUS = 2_000
+OBJECTIVE = ObjectiveSettings(lost_beyond_step_gpus=2)
 
 
 def drawn(seed: int) -> Snapshot:
@@ -62,7 +62,7 @@ def model_of(run: ActionRun) -> EvictingModel:
         run.ranked,
         bounds,
         required=0,
-        objective=ObjectiveSettings(lost_beyond_step_gpus=STEP_MILLI_GPUS // 1_000),
+        objective=OBJECTIVE,
         moves=Moves.INTO_IDLE,
     )
 
@@ -102,7 +102,7 @@ def test_the_expression_of_a_plan_is_its_value(seed: int, objective: ObjectiveSe
         [bool(made.value(v)) for v in model.lost],
         moved,
         [ask for ask, v in zip(model.asks, model.admitted, strict=True) if made.value(v)],
-        STEP_MILLI_GPUS,
+        OBJECTIVE,
     )
     objectives = GoalList(objective, moves_only=False).objectives(model, plan)
     for variable, value in zip((*model.lost, *model.moved.values(), *model.admitted), chosen, strict=True):
@@ -204,7 +204,7 @@ def test_a_list_may_be_one_text() -> None:
 
 def test_every_weight_belongs_to_a_goal_that_is_one_amount() -> None:
     assert set(GoalWeights.model_fields) <= set(GOALS)
-    plan = Disruption((), (), frozenset(), (), STEP_MILLI_GPUS)
+    plan = Disruption((), (), frozenset(), (), OBJECTIVE)
     assert all(GOALS[name].value(plan) == (0,) for name in GoalWeights.model_fields)
 
 
@@ -219,7 +219,7 @@ def test_a_pod_that_got_its_place_in_this_cycle_is_neither_lost_nor_moved() -> N
     """One pod of the unit runs, the other one got its place in allocate."""
     unit = EvictionUnit(group("g", 2), (pod("g-0", "n1"), pod("g-1")), 0, True)
     for gone, moved in ((True, frozenset()), (False, frozenset(one.key for one in unit.pods))):
-        plan = Disruption([unit], [gone], moved, (), STEP_MILLI_GPUS)
+        plan = Disruption([unit], [gone], moved, (), OBJECTIVE)
         assert GOALS["lost_gpus"].value(plan) == (1_000 * gone,)
         assert GOALS["moved_pods"].value(plan) == (len(moved) // 2,)
 
