@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Final
 
 from kai_cp_models.actions.admit import admit_all
 from kai_cp_models.actions.asking import line_of, waiting_groups
@@ -31,11 +30,10 @@ from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimOrder
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.plan import FURTHER, Stage, StageStatus
+from kai_cp_models.plan import FURTHER, Stage
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.refusal import Refusal
 
-_STATUS: Final[tuple[StageStatus, StageStatus]] = "FEASIBLE", "OPTIMAL"
 _Finished = Callable[[Ledger], Iterator[StageResult]]
 
 
@@ -331,6 +329,6 @@ def _goals(
     for goal, (value, least, proved) in rows.items():
         bound = value if proved else least
         numbers = value, bound, abs(value - bound) / max(1.0, abs(value)), first.variables, first.constraints
-        yield Stage(first.action, goal, _STATUS[proved], *numbers)
+        yield Stage(first.action, goal, "OPTIMAL" if proved else "FEASIBLE", *numbers)
     if not complete:
         yield Stage(first.action, "", "FEASIBLE", gap=1.0, kind=FURTHER)

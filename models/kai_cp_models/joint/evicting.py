@@ -19,7 +19,7 @@ from kai_cp_models.joint.model import JointModel, Moves
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.returning import Returning
-from kai_cp_models.joint.search import Linear, Objective
+from kai_cp_models.joint.search import Linear, Objective, any_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GroupKey
@@ -115,14 +115,6 @@ class EvictingModel(JointModel):
 
     # --- rows ------------------------------------------------------------------------------------
 
-    def _any(self, name: str, literals: Sequence[cp_model.IntVar]) -> cp_model.IntVar:
-        """A literal that holds if and only if one of these does."""
-        found = self.cp.new_bool_var(name)
-        for literal in literals:
-            self.cp.add(literal <= found)
-        self.cp.add(found <= sum(literals))
-        return found
-
     def _chains(self) -> None:
         """A unit of a group is lost only after the one before it in the chain."""
         before: dict[GroupKey, Linear] = {}
@@ -160,7 +152,7 @@ class EvictingModel(JointModel):
                 row = self.cp.add(held + wanted - (0 if firm else self._given(i, r)) <= limit)
                 if held > limit:
                     # A limit that is exceeded already may stay so while nothing is added.
-                    row.only_enforce_if(self._any(f"adds[{i},{r},{firm}]", [yes for _, yes in sizes]))
+                    row.only_enforce_if(any_of(self.cp, f"adds[{i},{r},{firm}]", [yes for _, yes in sizes]))
 
     def _within_share(self) -> None:
         """An ask's queue is within its fair share with what earlier asks get and take there (4.4). Whether
@@ -213,7 +205,7 @@ class EvictingModel(JointModel):
         """A unit is disturbed only if some trigger that may take it is admitted (formulation 1.3)."""
         permits: dict[int, list[cp_model.IntVar]] = {}
         for e, (bound, part) in enumerate(self.taken):
-            acts = self._any(f"acts[{e}]", [self.admitted[a] for a in bound.asks])
+            acts = any_of(self.cp, f"acts[{e}]", [self.admitted[a] for a in bound.asks])
             for o, literal in part.items():
                 self.cp.add_implication(literal, acts)
                 permits.setdefault(o, []).append(acts)
@@ -301,7 +293,7 @@ class EvictingModel(JointModel):
         for item in self.units:
             for pod in item.running:
                 by_group.setdefault(item.group.key, []).append(self.moved[pod.key])
-        found = {key: self._any(f"moved_group[{key}]", literals) for key, literals in by_group.items()}
+        found = {key: any_of(self.cp, f"moved_group[{key}]", moves) for key, moves in by_group.items()}
         if self.most_moved != inf:
             self.cp.add(sum(found.values()) <= int(self.most_moved) * sum(self.admitted))
         return found

@@ -19,6 +19,15 @@ Linear: TypeAlias = "cp_model.LinearExpr | int"
 """A linear expression over the variables of a model; all coefficients are integers."""
 
 
+def any_of(model: cp_model.CpModel, name: str, terms: Sequence[Linear]) -> cp_model.IntVar:
+    """A literal that holds if and only if one of these, each 0 or 1, is 1."""
+    found = model.new_bool_var(name)
+    for term in terms:
+        model.add(term <= found)
+    model.add(found <= sum(terms))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``).

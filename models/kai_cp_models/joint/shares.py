@@ -17,7 +17,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints
 from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, fillings
 from kai_cp_models.joint.problem import GivenPlace
-from kai_cp_models.joint.search import Linear
+from kai_cp_models.joint.search import Linear, any_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, Pod, PodKey
 from kai_cp_models.solver import cp_model
@@ -58,12 +58,7 @@ class ShareRows:
         known, members = self._ledger.devices[device[0]][device[1]], self._members[device]  # type: ignore[index]
         if known.active + known.pipelined > len(members):
             return 1
-        some = self._cp.new_bool_var(f"stays[{device}]")
-        stays: list[Linear] = [1 - self._gone[pod.key] for pod in members]
-        self._cp.add(sum(stays) >= some)
-        for stay in stays:
-            self._cp.add(some >= stay)
-        return some
+        return any_of(self._cp, f"stays[{device}]", [1 - self._gone[pod.key] for pod in members])
 
     def _node(self, node: int) -> None:
         """Counts for every shared device of one node, and for new ones, which are used in order."""
