@@ -223,20 +223,17 @@ def allocate_jointly(cycle: Cycle, first: AdmissionPass) -> None:
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
     """Give the ask its promised places, or any places if none are promised, or say why it gets none."""
-    if ask.promised:
-        refusal = Placer(ask.gang, only="nominated").place(run.cycle.ledger, ask.batch)
-        if refusal is None:
-            run.admission.admitted(ask)
-        return refusal
-    if (refusal := run.admission.known_refusal(ask)) is not None:
+    if not ask.promised and (refusal := run.admission.known_refusal(ask)) is not None:
         # What quotas lend depends on more than the kind.
         if quota_check(run.cycle.ledger, ask) is None:
             run.known[ask.kind] = refusal
         return refusal
-    refusal = Placer(ask.gang).place(run.cycle.ledger, ask.batch)
+    placer = Placer(ask.gang, only="nominated" if ask.promised else None)
+    refusal = placer.place(run.cycle.ledger, ask.batch)
     if refusal is None:
         run.admission.admitted(ask)
-        return None
+    if refusal is None or ask.promised:
+        return refusal
     outcome = run.admission.decide(run.cycle.ledger, ask, refusal)
     if isinstance(outcome, Refusal):
         return outcome
