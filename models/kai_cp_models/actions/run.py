@@ -5,10 +5,10 @@ is decided so far.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate, compress
 from operator import is_not
 
@@ -74,7 +74,6 @@ class ActionRun:
     """All waiting groups of the run."""
     plans: dict[tuple[GroupKey, ...], list[EvictionPlan]] = field(default_factory=dict)
     """First plans by what they were looked for, as far as they may be asked for again."""
-    _losable: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Nothing is decided."""
@@ -195,15 +194,9 @@ class ActionRun:
         return self.counting.room(self.cumulative.leaving)
 
     @cached_property
-    def _returning(self) -> Returning:
-        return Returning(self.base, self.ranked)
-
-    def losable(self, ask: Ask) -> frozenset[int] | None:
-        """Ranks of the units that may be lost while the ask is admitted; None: all of them."""
+    def losable(self) -> Callable[[Ask], frozenset[int] | None]:
+        """Ranks of the units that may be lost while an ask is admitted; None: all of them."""
         if not self.policy.own_queue or len(self.asks) * len(self.ranked) > LIMITS.requeue_pairs:
-            return None
-        found = self._losable.get(ask.group.key)
-        if found is None:
-            first = self._returning.come_back_first(ask)
-            found = self._losable[ask.group.key] = frozenset(range(len(self.ranked))).difference(first)
-        return found
+            return lambda _: None
+        returning, units = Returning(self.base, self.ranked), frozenset(range(len(self.ranked)))
+        return cache(lambda ask: units.difference(returning.come_back_first(ask)))
