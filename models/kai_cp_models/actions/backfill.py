@@ -132,7 +132,7 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     while roomy and not cycle.budget.passed() and (key := order.pop()) is not None:
         ask, placed = asks[key], False
         if key in victims:
-            placed = put_back(ledger, key, victims[key], ask=ask)
+            placed = put_back(ledger, key, victims[key])
         elif refusals.find(ask) is None and not quota_check(ledger, ask, lending=True):
             if placed := started(ledger, ask):
                 cycle.waiting.pop(key, None)

@@ -182,7 +182,7 @@ def _replay(
     """
     wanted = {ask.group.key: ask for ask in asks}
     groups = ledger.snapshot.group_by_key
-    turns, lost = _turns(ledger, asks, {key: pods for key, pods in victims.items() if key not in wanted})
+    turns = _turns(ledger, asks, {key: pods for key, pods in victims.items() if key not in wanted})
     coming = set(wanted) | set(victims)
     order = line.thinned(coming).fork(ledger.book, also=turns)
     left = set(wanted)
@@ -199,7 +199,7 @@ def _replay(
                 order.use(ledger.book, queue)
         elif not left or key not in turns or (key in lost_to and lost_to[key] <= served):
             last.append(key)
-        elif put_back(ledger, key, victims[key], ask=lost.get(key)):
+        elif put_back(ledger, key, victims[key]):
             early |= {key} if left and len(served) + len(left) == len(wanted) else set()
             order.use(ledger.book, queue)
     outcome = Simulated(None, frozenset(early), frozenset(served))
@@ -208,11 +208,9 @@ def _replay(
     last += sorted(coming & victims.keys())
     # Pods that can stay where they are get their places before others look for new ones.
     for key in last:
-        if return_home(ledger, key, victims[key]):
-            # Its next ask is a different one now.
-            lost.pop(key, None)
+        return_home(ledger, key, victims[key])
     for key in last:
-        put_elsewhere(ledger, key, victims[key], ask=lost.get(key))
+        put_elsewhere(ledger, key, victims[key])
     if not ledger.upheld():
         return outcome
     settle_moves(ledger, list(chain.from_iterable(victims.values())))
@@ -221,11 +219,11 @@ def _replay(
 
 def _turns(
     ledger: Ledger, asks: Sequence[Ask], victims: Mapping[GroupKey, Sequence[Pod]]
-) -> tuple[dict[GroupKey, Entry], dict[GroupKey, Ask]]:
-    """The entries of evicted groups in the fair order, and their asks where these had to be made."""
+) -> dict[GroupKey, Entry]:
+    """The entries of evicted groups in the fair order, without those that limits refuse."""
     # A promise does not hold against a higher priority in its queue, nor against those that may reclaim it.
     highest = dict(sorted((ask.group.queue, ask.group.priority) for ask in asks))
-    groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
+    groups, turns = ledger.snapshot.group_by_key, dict[GroupKey, Entry]()
     alone = len(highest.keys() | {groups[key].queue for key in victims}) == 1
     for key, pods in victims.items():
         group = groups[key]
@@ -237,8 +235,8 @@ def _turns(
         ask = missing(ledger, key, pods, promises=holds)
         # A victim that limits refuse once it has left does not come back.
         if ask is not None and quota_check(ledger, ask) is None:
-            lost[key], turns[key] = ask, ask.entry
-    return turns, lost
+            turns[key] = ask.entry
+    return turns
 
 
 def nominated(ledger: Ledger, ask: Ask) -> bool:
@@ -282,26 +280,21 @@ def as_pending(ledger: Ledger, evicted: Container[PodKey]) -> StatusOf:
     return status_of
 
 
-def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | None = None) -> bool:
-    """Give as many of a group's evicted pods places again as fit, at home if they can; False: none.
-
-    ``ask``: what the group asks for first (``missing``), if that is known.
-    """
+def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
+    """Give as many of a group's evicted pods places again as fit, at home if they can; False: none."""
     home = bool(return_home(ledger, key, pods))
-    return put_elsewhere(ledger, key, pods, ask=None if home else ask) or home
+    return put_elsewhere(ledger, key, pods) or home
 
 
-def put_elsewhere(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | None = None) -> bool:
+def put_elsewhere(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
     """Give a group's evicted pods new places, batch by batch, and let others come home after each; False:
-    none has a place. ``ask``: see ``put_back``."""
+    none has a place."""
     moved = False
     if not any(map(ledger.has_room, pods)):
         return moved
-    while (ask := ask or missing(ledger, key, pods)) is not None:
-        # A gang that ran below its minimum does not start below it again elsewhere.
-        if not nominated(ledger, ask):
-            break
-        moved, ask = True, None
+    # A gang that ran below its minimum does not start below it again elsewhere.
+    while (ask := missing(ledger, key, pods)) is not None and nominated(ledger, ask):
+        moved = True
         return_home(ledger, key, pods)
     return moved
 
