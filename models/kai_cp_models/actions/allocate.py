@@ -20,7 +20,7 @@ from kai_cp_models.certificates import OVER_BOUNDS
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.problem import Ask, AskKind, further, in_turn
+from kai_cp_models.joint.problem import Ask, AskKind, examples, further, in_turn
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, bound, quota_check, start_elsewhere
 from kai_cp_models.plan import Stage, StageStatus
@@ -187,7 +187,7 @@ def allocate(cycle: Cycle) -> AdmissionPass | None:
     ``allocate_jointly``; None: every refusal is proved, so that nothing is left to solve."""
     started = time.monotonic()
     run = AdmissionPass(cycle, waiting_groups(cycle, "allocate"))
-    for pod in (pod for shape in {one.kind.shape for one in run.asks.values()} for pod in shape.examples):
+    for pod in examples(run.asks.values()):
         # Copies of the ledger share what was looked up before they were made.
         cycle.ledger.has_room(pod)
     run.line_up(cycle.ledger.copy())

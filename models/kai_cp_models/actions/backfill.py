@@ -16,7 +16,7 @@ from kai_cp_models.actions.home import capacity_at_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, start_now, started
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.admission import RefusalCache
-from kai_cp_models.joint.problem import Ask, further
+from kai_cp_models.joint.problem import Ask, examples, further
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
@@ -121,9 +121,8 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
         waiting = cycle.waiting
         asks = {k: ask for k, ask in asks.items() if k in waiting and waiting[k].reason in searched}
     # Free capacity only shrinks here, as in allocate: a group that does not fit now never will.
-    shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
-    asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)
-    roomy, given = list(filter(ledger.has_room, {pod.spec: pod for pod in asking}.values())), set[GroupKey]()
+    asking = {pod.spec: pod for pod in chain(examples(asks.values()), *victims.values())}
+    roomy, given = list(filter(ledger.has_room, asking.values())), set[GroupKey]()
     if not roomy:
         return given
     asks |= _asks_again(ledger, victims)

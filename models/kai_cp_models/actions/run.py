@@ -25,7 +25,7 @@ from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit, Place, runs
+from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit, Place, examples, runs
 from kai_cp_models.joint.returning import InLine, Returning
 from kai_cp_models.joint.victim_candidates import VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
@@ -177,9 +177,7 @@ class ActionRun:
     @cached_property
     def counting(self) -> Counting:
         """Free capacity and demand at the action's start."""
-        shapes = {ask.kind.shape for ask in self.asks.values()}
-        asking = (pod for shape in shapes for pod in shape.examples)
-        return Counting(self.base, asking, everywhere=not self.policy.may_lose)
+        return Counting(self.base, examples(self.asks.values()), everywhere=not self.policy.may_lose)
 
     @cached_property
     def cumulative(self) -> CumulativeDemand:

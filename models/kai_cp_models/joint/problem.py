@@ -8,7 +8,7 @@ leave.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
@@ -95,6 +95,12 @@ def ask_of(
     state, promised = state or ledger.state(gang), promises and ledger.promised(batch.all_pods)
     entry = group_sort_key(group, state.elastic_state, promised=promised), shape.pessimistic
     return Ask(group, ledger.fixed.gangs, entry, kind, batch)
+
+
+def examples(asks: Iterable[Ask]) -> list[Pod]:
+    """One pod of each spec that these ask for; there are many asks and few shapes."""
+    shapes = dict.fromkeys(ask.kind.shape for ask in asks)
+    return list({pod.spec: pod for shape in shapes for pod in shape.examples}.values())
 
 
 def further(ledger: Ledger, ask: Ask) -> Ask | None:

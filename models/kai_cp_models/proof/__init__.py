@@ -17,7 +17,7 @@ import numpy as np
 from kai_cp_models.actions.asking import at_first
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, examples
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
@@ -112,10 +112,9 @@ class Refuter:
 
     def _known(self) -> Known:
         """What the certificates of all rounds share."""
-        shapes = dict.fromkeys(ask.kind.shape for ask in (*self._first_asks.values(), *self._served.asks))
-        specs = {pod.spec: pod for shape in shapes for pod in shape.examples}
+        asking = examples((*self._first_asks.values(), *self._served.asks))
         departures = Departures(self._base, _ended(self._cycle, self._base))
-        return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
+        return Known(self._cycle, self._base, departures, self._served, asking)
 
 
 def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:
