@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import takewhile
 from typing import Final, NamedTuple, overload
 
@@ -238,6 +238,8 @@ class Reach:
         self.ledger, self.policy, self._tree = ledger, policy, ledger.book.tree
         self.filter = victims or (VictimFilter(ledger.book) if policy.by_share else None)
         """Under reclaim; by default of the book as it is now."""
+        self._granted = cache(lambda queue: granted(ledger.snapshot, queue, policy.name, queue))
+        """By queue, the seconds that its groups run undisturbed."""
 
     def below(self, asks: Sequence[Ask]) -> Floats:
         """[queue] the priority below which some ask may disturb its groups (4.3); the last row stands for
@@ -258,7 +260,7 @@ class Reach:
         """[queue] seconds that its groups run undisturbed (4.6), NaN where all stay; a last row as above."""
         found = np.full(len(self._tree.queues) + 1, np.nan)
         queues, settings = self._queues(one)
-        found[queues] = self._granted(settings[0]) if self.policy.own_queue else self._seconds[settings]
+        found[queues] = [self._granted(self._tree.queues[i].name) for i in settings.tolist()]
         return found
 
     def _queues(self, one: Entitlement) -> tuple[Ints, Ints]:
@@ -271,14 +273,6 @@ class Reach:
         own, every = self._tree.index[one.queue], np.arange(len(self._tree.queues))
         found = every[own : own + 1] if self.policy.own_queue else every
         return found, found
-
-    @cached_property
-    def _seconds(self) -> Floats:
-        return np.array([self._granted(i) for i in range(len(self._tree.queues))])
-
-    def _granted(self, i: int) -> float:
-        name = self._tree.queues[i].name
-        return granted(self.ledger.snapshot, name, self.policy.name, name)
 
 
 def _given(cycle: Cycle, policy: EvictionPolicy) -> tuple[Set[GroupKey | None], dict[GroupKey | None, Owed]]:
