@@ -56,6 +56,20 @@ def place_all(ledger: Ledger, asks: Iterable[Ask], *, pipeline_only: bool = Fals
     )
 
 
+def nominated(ledger: Ledger, ask: Ask) -> bool:
+    """Promise the ask a place within what its queue may hold; False: it has none, and nothing changed."""
+    if not all(map(ledger.has_room, ask.kind.shape.examples)) or quota_check(ledger, ask) is not None:
+        return False
+    return started(ledger, ask)
+
+
+def started(ledger: Ledger, ask: Ask) -> bool:
+    """Promise the ask places that complete its gang's minimum; False: there are none, nothing changed."""
+    ledger.mark()
+    placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch) is None
+    return ledger.close(kept=placed and ledger.state(ask.gang).satisfied)
+
+
 def bound(ledger: Ledger, pods: Iterable[Pod]) -> bool:
     """Whether all these pods are bound in this cycle."""
     return {PodStatus.ALLOCATED} >= set(map(ledger.status, pods))

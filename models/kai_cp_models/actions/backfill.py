@@ -12,13 +12,12 @@ from itertools import chain
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME
-from kai_cp_models.actions.home import capacity_at_home
-from kai_cp_models.actions.simulation import missing, put_back, return_home, start_now, started
+from kai_cp_models.actions.home import capacity_at_home, missing, put_back, return_home, start_now
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.problem import Ask, examples, further
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import quota_check
+from kai_cp_models.placement import quota_check, started
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
+from kai_cp_models.actions.home import settle_moves
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
-from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all
+from kai_cp_models.actions.simulation import in_the_way, simulate_all
 from kai_cp_models.budget import Budget
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.admission import RefusalCache

@@ -13,15 +13,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from kai_cp_models.actions.home import put_back
 from kai_cp_models.actions.run import ActionRun
-from kai_cp_models.actions.simulation import nominated, put_back
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.fitting import alone, with_devices
 from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.placement import quota_check
+from kai_cp_models.placement import nominated, quota_check
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.running import gpu_weight
 

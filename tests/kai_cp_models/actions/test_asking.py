@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
-from kai_cp_models.actions.simulation import started
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import started
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.records.notes import FAILURES
