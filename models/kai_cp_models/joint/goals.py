@@ -85,24 +85,21 @@ class Goal:
     """One goal, or a weighted sum of neighbours. ``unit``: the unit that its weight is for; ``per_unit``:
     integers of the cost in one unit.
 
-    ``costs``: what is minimised, mostly one integer, by the words for it, with their unit. ``moves``: the
-    least cost where nothing is lost and something moves, as in consolidation; 0 for a goal without a meaning
-    there.
+    ``costs``: what is minimised, mostly one integer, by the words for it, with their unit. ``moves``: whether
+    it has a meaning where nothing is lost, as in consolidation.
     """
 
     name: str
     unit: str
     costs: Callable[[Disturbing], Mapping[str, Linear]]
     per_unit: int = 1
-    moves: int = 0
+    moves: bool = False
 
     def objectives(self, model: EvictingModel, known: Disruption | None = None) -> list[Objective]:
         """The costs as expressions over the variables of the model, none above that of a known plan."""
-        anew = model.policy.may_lose or any(len(u.running) < len(u.pods) for u in model.units)
-        floor = 0 if anew else self.moves
         costs = self.costs(model).items()
         most = self.value(known) if known is not None else [None] * len(costs)
-        return [Objective(words, cost, floor, m) for (words, cost), m in zip(costs, most, strict=True)]
+        return [Objective(words, cost, m) for (words, cost), m in zip(costs, most, strict=True)]
 
     def value(self, plan: Disruption) -> Values:
         """The costs of a finished plan."""
@@ -223,11 +220,11 @@ _ALL: Final = (
         "moved_pods",
         "pods",
         lambda plan: {"moved pods": _moved(plan, {p.key: 1 for item in plan.units for p in item.running})},
-        moves=1,
+        moves=True,
     ),
-    Goal("moved_groups", "pod groups", lambda plan: {"moved pod groups": _moved_groups(plan)}, moves=1),
+    Goal("moved_groups", "pod groups", lambda plan: {"moved pod groups": _moved_groups(plan)}, moves=True),
     Goal("newest_first", "order", lambda plan: {"newest first": _lost(plan, _weights(len(plan.units)))}),
-    Goal("moved_latest", "order", lambda plan: {"moved in reverse fair order": _latest(plan)}, moves=1),
+    Goal("moved_latest", "order", lambda plan: {"moved in reverse fair order": _latest(plan)}, moves=True),
 )
 GOALS: Final[Mapping[str, Goal]] = {goal.name: goal for goal in _ALL}
 """All goals by their names in the settings. A new goal needs one more entry here and its name there."""
@@ -248,7 +245,7 @@ def _summed(goals: Sequence[Goal], weights: GoalWeights) -> Goal:
         terms = (part * sum(goal.costs(plan).values()) for part, goal in zip(parts, goals, strict=True))
         return {f"{words} [1/{common}]": sum(terms)}
 
-    moves = sum(part * goal.moves for part, goal in zip(parts, goals, strict=True))
+    moves = any(goal.moves for goal in goals)
     return Goal(" + ".join(goal.name for goal in goals), f"1/{common}", costs, moves=moves)
 
 

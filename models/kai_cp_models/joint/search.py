@@ -30,15 +30,15 @@ def any_of(model: cp_model.CpModel, name: str, terms: Sequence[Linear]) -> cp_mo
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``).
+    """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``), which
+    is never negative.
 
-    ``floor``: a value that no solution can beat; a solution that reaches it needs no further proof. ``most``:
-    the value of a known plan; where all earlier goals are as there, a solution above it is of no use.
+    ``most``: the value of a known plan; where all earlier goals are as there, a solution above it is of no
+    use.
     """
 
     name: str
     cost: Linear
-    floor: int = 0
     most: int | None = None
 
 
@@ -148,8 +148,8 @@ def lexicographic(
         part = left[:1] if singly else _together(model, left)
         if best is not None:
             _hint(model, best.response_proto.solution)
-        if best is not None and len(part) == 1 and (value := best.value(part[0].cost)) <= part[0].floor:
-            outcome = Outcome("solved", True, value)
+        if best is not None and len(part) == 1 and best.value(part[0].cost) == 0:
+            outcome = Outcome("solved", True)
         else:
             _minimise(model, part, bounded=level)
             worth = allowance.left() / min(LIMITS.goals_ahead, len(left))
@@ -163,7 +163,7 @@ def lexicographic(
             singly = len(part)
             continue
         for goal in part:
-            value, bound = best.value(goal.cost), float(goal.floor)
+            value, bound = best.value(goal.cost), 0.0
             if outcome.status == "solved":
                 # In a sum, every part of a proved optimum is optimal in its turn.
                 bound = outcome.bound if len(part) == 1 else value

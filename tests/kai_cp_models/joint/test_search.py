@@ -22,6 +22,8 @@ from kai_cp_models.solver import cp_model
 SETTINGS = Settings().solver
 MOST = 3
 """The largest value of a variable."""
+NEVER_NEGATIVE = 100
+"""What each cost has beside its factors."""
 FACTORS = st.lists(st.integers(-4, 4), min_size=3, max_size=3)
 
 
@@ -34,14 +36,14 @@ def modelled(least: int, goals: Sequence[Sequence[int]]) -> tuple[cp_model.CpMod
     model = cp_model.CpModel()
     x = [model.new_int_var(0, MOST, f"x{i}") for i in range(3)]
     model.add(sum(x) >= least)
-    costs = [sum(c * one for c, one in zip(row, x, strict=True)) for row in goals]
-    return model, [Objective(f"goal {i}", cost, floor=-100) for i, cost in enumerate(costs)]
+    costs = [sum(c * one for c, one in zip(row, x, strict=True)) + NEVER_NEGATIVE for row in goals]
+    return model, [Objective(f"goal {i}", cost) for i, cost in enumerate(costs)]
 
 
 def best_of(least: int, goals: Sequence[Sequence[int]]) -> tuple[int, ...]:
     """The best values of the goals in their order, by trying all values of the variables."""
     return min(
-        tuple(sum(c * value for c, value in zip(row, values, strict=True)) for row in goals)
+        tuple(sum(c * value for c, value in zip(row, values, strict=True)) + NEVER_NEGATIVE for row in goals)
         for values in product(range(MOST + 1), repeat=3)
         if sum(values) >= least
     )
@@ -75,7 +77,7 @@ def test_goals_are_best_in_their_order(least: int, goals: list[list[int]], toget
 @given(
     least=st.integers(0, 9),
     goals=st.lists(FACTORS, min_size=1, max_size=4),
-    known=st.lists(st.integers(-12, 12), min_size=4, max_size=4),
+    known=st.lists(st.integers(88, 112), min_size=4, max_size=4),
     together=st.booleans(),
 )
 def test_nothing_worse_than_what_is_known_is_an_answer(
@@ -108,7 +110,7 @@ def test_goals_whose_sum_stays_small_take_one_solve(
     monkeypatch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=most))
     model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
     _, stages, _ = lexicographic(model, objectives, allowance())
-    assert [stage.objective for stage in stages] == [0, 1, 3, 4]
+    assert [stage.objective for stage in stages] == [100, 101, 103, 104]
     assert len(asked) == solves
 
 
@@ -123,7 +125,7 @@ def test_goals_follow_one_by_one_where_their_sum_proves_nothing(monkeypatch: pyt
     monkeypatch.setattr(search, "solve", unproved)
     model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     _, stages, _ = lexicographic(model, objectives, allowance())
-    assert [(stage.objective, stage.proved) for stage in stages] == [(0, True), (1, True), (3, True)]
+    assert [(stage.objective, stage.proved) for stage in stages] == [(100, True), (101, True), (103, True)]
 
 
 def test_a_goal_that_no_plan_can_change_hides_none_that_follow() -> None:
@@ -132,7 +134,7 @@ def test_a_goal_that_no_plan_can_change_hides_none_that_follow() -> None:
     model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     objectives.insert(1, Objective("constant", 0))
     _, stages, _ = solved(model, objectives, together=False)
-    assert [(stage.objective, stage.proved) for stage in stages] == [(n, True) for n in (0, 0, 1, 3)]
+    assert [(stage.objective, stage.proved) for stage in stages] == [(n, True) for n in (100, 0, 101, 103)]
 
 
 @pytest.mark.parametrize(("left", "used"), [(4.0, True), (1.0, False)], ids=["enough", "too little"])
