@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -428,6 +429,39 @@ def test_losses_of_backfill_are_bounded() -> None:
     for most, expected in ((2.0, {"u-0"}), (1.9, set())):
         more = {**modes, "max_backfill_loss_gpu_hours": most}
         assert placed(solved(cluster(nodes=TWO, **members), settings(reservations=more))) == expected
+
+
+@pytest.mark.parametrize("names", list(permutations(("n0", "n1", "n2"))))
+def test_a_victim_that_comes_home_ends_when_it_would_have(names: tuple[str, str, str]) -> None:
+    """w would need the place of z, which comes back before it. m, which leaves with z in trials only, is over
+    by the start of w, which holds its place. While it counted as one that starts anew, z lost 4 GPUs for w,
+    if the name of the node with the place came first.
+    """
+    n0, n1, n2 = names
+
+    def pair(name: str, other: str, gpus: int, priority: int, lasts: str | None) -> Any:
+        values = {"queue": "x", "preemptible": True, "priority": priority}
+        one, (first,) = runs(name, n2, gpus, lasts=lasts, since=10, **values)
+        second = replace(first, key=PodKey("ns", f"{name}-1"), uid=f"{name}-1", node=other)
+        return replace(one, root=group(name, 2).root), (first, second)
+
+    members = world(
+        runs("d", n1, 3, queue="d", since=120),
+        pair("z", n0, 2, 50, None),
+        pair("m", n1, 1, 75, "1h"),
+        waits("w", 1, 1, queue="d", priority=10, preemptible=True),
+        waits("v", 3, 2, queue="d", priority=50, preemptible=True),
+    )
+    queues = [queue(name, quota=gpu_bound(1)) for name in "dx"]
+    snapshot = cluster(
+        nodes=(node(n0, 2), node(n1, 4), node(n2, 3)),
+        queues=queues,
+        plugins=PLUGINS,
+        actions=("allocate", "reclaim"),
+        **members,
+    )
+    plan = solved(snapshot, settings(reservations={"after_seconds": 0, "backfill": "ends_before"}))
+    assert (evicted(plan), holds(plan)["w"][:2]) == (set(), ("made", 50.0))
 
 
 def test_at_the_start_only_pods_in_the_way_are_evicted() -> None:

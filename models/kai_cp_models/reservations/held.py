@@ -25,7 +25,7 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.reservations.vectors import demand
-from kai_cp_models.rules.stateful.protocol import Row, RuleState
+from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import SetAside, Snapshot
@@ -98,12 +98,13 @@ def lifted(ledger: Ledger, keys: Collection[GroupKey]) -> Iterator[None]:
     before.bind(ledger)
 
 
-class HeldRoom(RuleState):
+class HeldRoom(LeavingState):
     """The holds of one state, and what is free beside them at each of their starts."""
 
     name = NAME
 
     def __init__(self, times: Times) -> None:
+        super().__init__()
         self._times = times
         self._count = len(times.snapshot.nodes)
         self.claims: tuple[HeldAmounts, ...] = ()
@@ -140,7 +141,7 @@ class HeldRoom(RuleState):
         found._room = np.array([timeline.free(t)[found._nodes] for t in found._instants], dtype=np.int64)
         found._room = found._room.reshape(len(found._instants), len(found._nodes), width)
         by_key = occupancy.times.snapshot.pod_by_key
-        found._ends = occupancy.ends_of_pods
+        found._ends, found.left = occupancy.ends_of_pods, set(timeline.ledger.evicted)
         for key in timeline.ledger.held:
             group = by_key[key].group
             if group is not None and found._holds(group):
@@ -158,6 +159,7 @@ class HeldRoom(RuleState):
         return found
 
     def detach(self) -> None:
+        super().detach()
         if self.claims:
             self._room = self._room.copy()
             self._started = dict(self._started)
@@ -205,15 +207,19 @@ class HeldRoom(RuleState):
         need = demand(pod)
         asked = np.flatnonzero(need)
         fits = np.ones(len(self._nodes), dtype=bool)
+        until = np.full(len(self._nodes), window.until)
+        if pod.key in self.left and (home := self._home(pod)) is not None:
+            # There it runs on as if it had never left, and ends when it would have.
+            until[home] = self._ends.get(pod.key, NEVER)
         starts = {claim.start for claim in claims}
         for k, instant in enumerate(self._instants.tolist()):
-            if instant < window.until and instant in starts:
+            if instant in starts:
                 left = self._left(k, claims)
                 held = np.zeros(len(self._nodes), dtype=bool)
                 for claim in claims:
                     if claim.active(instant):
                         held[[self._row[node] for node in claim.usage]] = True
-                fits &= ~held | (left[:, asked] >= need[asked]).all(axis=1)
+                fits &= ~held | (until <= instant) | (left[:, asked] >= need[asked]).all(axis=1)
         return self._everywhere(fits)
 
     def _everywhere(self, fits: Mask) -> Mask:
@@ -264,16 +270,12 @@ class HeldRoom(RuleState):
             return
         self._room[self._instants < window.until, h] -= sign * demand(pod)
 
-    def evict(self, pod: Pod) -> None:
-        self._leave(pod, 1)
-
-    def unevict(self, pod: Pod) -> None:
-        self._leave(pod, -1)
+    def _home(self, pod: Pod) -> int | None:
+        """The row of the held node where a pod runs."""
+        return self._row.get(self._times.snapshot.node_index.get(pod.node or "", -1))
 
     def _leave(self, pod: Pod, sign: int) -> None:
-        node = self._times.snapshot.node_index.get(pod.node or "")
-        h = None if node is None else self._row.get(node)
-        if h is not None:
+        if (h := self._home(pod)) is not None:
             self._room[self._instants < self._ends.get(pod.key, NEVER), h] += sign * demand(pod)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
