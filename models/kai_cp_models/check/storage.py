@@ -5,11 +5,14 @@ hold.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import reaches, selects
-from kai_cp_models.pods import Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, Pod, PodKey, PodStatus
 from kai_cp_models.records.storage import STATIC_ONLY, STORAGE, StorageCapacity, StorageObjects, VolumeClaim
+
+_STAYING: Final = ACTIVE_USED - {PodStatus.RELEASING}
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
@@ -117,11 +120,14 @@ def _made_for(
 
 
 def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[Violation]:
-    """Volumes that two claims would need, or that not all pods of a claim reach."""
+    """Volumes that two claims would need, or that not all pods of a claim reach. Pods that have a place get
+    theirs first."""
     users: dict[PodKey, set[str]] = {}
-    for key in sorted(world.placed):
-        for claim in _claims(objects, world.pod(key)):
-            users.setdefault(claim.key, set()).add(world.placed[key].node)
+    first = [(pod, pod.node) for pod in world.snapshot.pods if pod.status in _STAYING]
+    coming = [(world.pod(key), world.placed[key].node) for key in sorted(world.placed)]
+    for pod, at in (*first, *coming):
+        for claim in _claims(objects, pod) if at in world.snapshot.node_index else ():
+            users.setdefault(claim.key, set()).add(str(at))
     options: dict[PodKey, list[str]] = {}
     for key, nodes in users.items():
         claim = objects.claims[key]
@@ -141,13 +147,10 @@ def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[Violation
         return False
 
     for key in options:
-        if not finds(key, set()):
+        if not finds(key, set()) and (pods := _placed(world, objects, (key,))):
             where = ", ".join(sorted(users[key]))
-            yield Violation(
-                "volumes",
-                f"no volume is left that claim {key} can have on node {where}",
-                pods=_placed(world, objects, (key,)),
-            )
+            words = f"no volume is left that claim {key} can have on node {where}"
+            yield Violation("volumes", words, pods=pods)
 
 
 def _options(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from kai_cp_models.check import storage as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import Pod
+from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.rules.stateful import storage
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
@@ -226,6 +227,33 @@ def test_sharers_of_a_waiting_claim_stay_together() -> None:
     assert mask(state, y) == [0, 0, 1]
     state.remove(x, 2)
     assert mask(state, y) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("status", "asks", "expected"),
+    [
+        # The binder gives h the smaller of the two volumes on n1, and has one made there.
+        pytest.param(PodStatus.BINDING, ("c", "d"), [0, 0, 0], id="one volume is left for two claims"),
+        pytest.param(PodStatus.BINDING, ("c",), [0, 1, 0], id="the other volume"),
+        pytest.param(PodStatus.BINDING, ("large",), [0, 1, 0], id="the larger volume"),
+        pytest.param(PodStatus.BINDING, ("held",), [0, 1, 0], id="its own volume"),
+        pytest.param(PodStatus.BINDING, ("made",), [0, 1, 0], id="its own new volume"),
+        pytest.param(PodStatus.PENDING, ("c", "d"), [0, 1, 0], id="a waiting pod has nothing"),
+        pytest.param(PodStatus.PENDING, ("made",), [1, 1, 1], id="a waiting pod shares any node"),
+    ],
+)
+def test_binding_pods_have_the_volumes_that_the_binder_gives_them(
+    status: PodStatus, asks: tuple[str, ...], expected: list[int]
+) -> None:
+    h, x = replace(user("h", "held", "made", node="n1"), status=status), user("x", *asks)
+    h = h if status is PodStatus.BINDING else replace(h, node=None)
+    claims = [
+        *(pvc(name) for name in ("c", "d", "held")),
+        pvc("large", size="20Gi"),
+        pvc("made", klass="net"),
+    ]
+    there = selector("host", "n1")
+    agrees(cluster([h, x], claims, [pv("v", nodes=there), pv("w", "20Gi", nodes=there)]), x, expected)
 
 
 def test_attach_limits() -> None:

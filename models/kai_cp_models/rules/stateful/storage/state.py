@@ -33,6 +33,8 @@ from kai_cp_models.snapshot import Snapshot
 NAME: Final = "storage"
 SPENT: Final = "the search for volumes has used up what its namespace may take in a cycle"
 STORAGE_NAME: Final = "storage"
+_BINDER: Final = PodKey("", "the binder")
+"""Stands for the pods that are bound already, whatever the cycle does with them."""
 CHOICES: Final = 5_000
 """Choices of volumes that the searches of a namespace may take in a cycle, beyond one for each claim of a pod
 on a node. They take about a tenth of a second."""
@@ -96,12 +98,23 @@ class StorageState(LeavingState):
         self._gave_up = False
         self._purses: dict[str, Purse] = {}
         self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
+        taken = set[str]()
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
                 self.attached.count(pod, node, 1, leaving=leaving)
                 self.exclusive.count(pod, 1, leaving=leaving)
                 if leaving:
                     self._give_back(pod, node, 1)
+                else:
+                    self._expect(pod, node, taken)
+
+    def _expect(self, pod: Pod, node: int, taken: set[str]) -> None:
+        """Note the volumes that the binder is about to give a pod; those that exist are then ``taken``."""
+        for claim in self._new(pod):
+            found = (v for v in self._suitable(claim) if v.name not in taken and node in self._places_of(v))
+            source = self._source(claim, node, next(found, None), None)
+            self._sources[claim.key] = replace(source, users=frozenset((_BINDER,)))
+            taken.update((source.volume,) if source.volume else ())
 
     def detach(self) -> None:
         super().detach()
@@ -300,6 +313,9 @@ class StorageState(LeavingState):
         if claim.volume:
             volume = self.objects.volumes.get(claim.volume)
             return ~self._everywhere() if volume is None else self._volume_nodes(volume)
+        source = self._sources.get(claim.key)
+        if source is not None and _BINDER in source.users:
+            return source.nodes
         mask = self._makeable(claim).copy()
         if self._tracked(claim):
             given, more = ~self._everywhere(), self.snapshot.policy.schedule_csi_storage
