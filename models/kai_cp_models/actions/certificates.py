@@ -23,10 +23,9 @@ from kai_cp_models.certificates import (
     Certificate,
     LeastHeld,
 )
-from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import OverQuota
-from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
+from kai_cp_models.fairness.reclaim import can_reclaim
 from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.refusal import Refusal
@@ -41,12 +40,6 @@ class Beside:
         """What queues hold, and what of it cannot be preempted, in the places that cost least."""
         for ask in run.found.asks:
             self._charge(ask)
-
-    @cached_property
-    def lost(self) -> Sequence[Amounts]:
-        """The most that each queue may lose to the admitted triggers, if their plan does not stay."""
-        taken = (self.run.ranked[rank] for rank in self.run.taken_by(self.run.found.asks))
-        return self.book.summed((item.group.queue, item.holds) for item in taken)
 
     def least_held(self, ask: Ask) -> LeastHeld:
         """What queues hold if everything else is evicted. Nothing is evicted for what quotas lend (3.8)."""
@@ -97,12 +90,10 @@ def refusal(beside: Beside, ask: Ask) -> tuple[Refusal, bool] | None:
 
 def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
     """Reclaim serves no queue beyond its fair share (4.4)."""
-    run, book = beside.run, beside.book
-    if not run.policy.by_share or (why := over_share(book, ask)) is None:
+    # Anew, the admitted triggers may take what brings the queue below it.
+    if beside.run.anew or not beside.run.policy.by_share:
         return None
-    if run.anew and reclaim_conceivable(book, ask.group.queue, ask.asked, lost=beside.lost):
-        return None
-    return Refusal("OverFairShare", why.message)
+    return None if (why := over_share(beside.book, ask)) is None else Refusal("OverFairShare", why.message)
 
 
 def over_share(book: QueueBook, ask: Ask) -> OverQuota | None:
