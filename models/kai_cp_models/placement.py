@@ -333,7 +333,7 @@ def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledg
     by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in pods)
 
     def put(pod: Pod, *, promised: bool) -> bool:
-        node, names = answer.nodes_of[pod.key]
+        node, names = answer.places[pod.key]
         if not result.fits_on(pod, node, now=False):
             return False
         if by_node and pod.group:

@@ -182,13 +182,13 @@ GivenPlace: TypeAlias = tuple[int, tuple[str | int, ...]]
 
 @dataclass(frozen=True)
 class Answer:
-    """A solved problem pod by pod. ``nodes_of``: the place of every placed pod (asks and moved pods).
+    """A solved problem pod by pod. ``places``: of every placed pod (asks and moved pods).
 
     ``asks``: those that are admitted. ``gone``: the pods that give up their places, as their unit is lost or
     they move.
     """
 
-    nodes_of: Mapping[PodKey, GivenPlace]
+    places: Mapping[PodKey, GivenPlace]
     asks: Sequence[Ask]
     lost: Sequence[bool] = ()
     moved: frozenset[PodKey] = frozenset()

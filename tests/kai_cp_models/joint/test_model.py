@@ -204,7 +204,7 @@ def test_of_equal_gangs_only_those_that_are_admitted_are_counted() -> None:
     _, solver = solve(model.cp, Settings().solver, 1.0)
     answer = model.answer(solver)
     assert len(answer.asks) == 1
-    assert len(answer.nodes_of) == 2
+    assert len(answer.places) == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
