@@ -201,11 +201,9 @@ def as_pending(ledger: Ledger, evicted: Container[PodKey]) -> StatusOf:
 
 def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
     """A victim that returned to its own node and devices counts as never evicted (4.7)."""
-    placed = [pod for pod in gone if pod.key in ledger.held]
-    for pod in placed:
+    for pod in (pod for pod in gone if pod.status in ACTIVE_USED and pod.key in ledger.held):
         held = ledger.held[pod.key]
-        home = held.node, set(held.gpu_groups)
-        if pod.status in ACTIVE_USED and home == (ledger.home(pod), set(pod.gpu_groups)):
+        if (held.node, set(held.gpu_groups)) == (ledger.home(pod), set(pod.gpu_groups)):
             ledger.unplace(pod)
             ledger.unevict(pod)
     for key in dict.fromkeys(pod.group for pod in gone if pod.group is not None):
