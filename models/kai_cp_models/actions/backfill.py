@@ -52,10 +52,13 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
 
 def _start(cycle: Cycle) -> None:
     """Bind nominated pods whose places are idle now; groups that evictions name wait for these."""
-    wait = (key for key, held in cycle.ledger.held.items() if held.status is PodStatus.PIPELINED)
-    groups = {group for key in wait if (group := cycle.snapshot.pod_by_key[key].group) is not None}
+    ledger, pods = cycle.ledger, cycle.snapshot.pod_by_key
+    wait = ((pods[key], at) for key, (at, _, status) in ledger.held.items() if status is PodStatus.PIPELINED)
+    # Most places are not idle yet; a share may be in its own way.
+    idle = (pod for pod, at in wait if pod.spec.gpu.shares or ledger.view(pod).takes(ledger, at, now=True))
+    groups = {pod.group for pod in idle if pod.group is not None}
     for group in sorted(groups.difference(*(one.triggers for one in cycle.evicted_by.values()))):
-        start_now(cycle.ledger, group)
+        start_now(ledger, group)
 
 
 def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:

@@ -204,9 +204,9 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     if not joined:
         return frozenset()
     there = (homes.pods[i] for i in np.flatnonzero(homes.shares).tolist())
-    names = {pod.key: pod.gpu_groups for pod in there}
-    names |= {key: one.gpu_groups for key, one in ledger.held.items()}
-    stay = (key for key in names.keys() - mine if not joined.isdisjoint(names[key]))
+    stay = [pod.key for pod in there if pod.key not in ledger.held and not joined.isdisjoint(pod.gpu_groups)]
+    others = ((key, one.gpu_groups) for key, one in ledger.held.items() if one.gpu_groups and key not in mine)
+    stay += (key for key, names in others if not joined.isdisjoint(names))
     return frozenset(ledger.snapshot.pod_by_key[key].group for key in stay)
 
 
