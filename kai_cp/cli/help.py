@@ -10,6 +10,8 @@ Every command gets it from ``LazyGroup``; a command's function only says
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import typer
@@ -29,6 +31,8 @@ _METAVARS: Final = {
 }
 _TYPE: Final = re.compile(r"<(?:list\[)?([^<>\[\]]*)\]?>")
 _EXTRA: Final = re.compile(r"\s*\[(?P<inside>[^\[\]]*)\]$")
+_EXAMPLE: Final = re.compile(r"\bkai-cp( \S+) \S+")
+"""A call in an example: the command, and its first argument."""
 _HYPHEN: Final = "\0"
 """Replaces a hyphen while a page is laid out, so that no line ends inside a name; no text has it."""
 
@@ -49,6 +53,17 @@ def _plain(message: str) -> str:
             bound = message.removeprefix(f"Input {theirs}") if theirs == "should be" else ""
             return ours + bound
     return message
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Another program that runs a command, as the ``obj`` of its context. It gives the first argument itself,
+    so the page of help is without it. ``before`` runs once the words are known to be right.
+    """
+
+    before: Callable[[], None]
+    help: str
+    """The command that shows the program's own options."""
 
 
 class _Page:
@@ -77,6 +92,10 @@ class _Page:
             formatter.write_paragraph()
             formatter.write_text(" ".join(paragraph.split()).replace("-", _HYPHEN))
         self.format_options(ctx, formatter)
+        if ctx.obj is not None:
+            formatter.write_paragraph()
+            formatter.write_text(f"`{ctx.obj.help}` has the options of all commands.")
+            examples = _EXAMPLE.sub(lambda found: ctx.find_root().command_path + found[1], examples)
         if examples.strip():
             formatter.write_paragraph()
             formatter.write(_EXAMPLES + "\n")
@@ -88,7 +107,7 @@ class _Page:
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words after the command's name: ``[OPTIONS] SNAPSHOT [DECISIONS]``."""
         pieces = ["[OPTIONS]", *(["[COMMAND]"] if getattr(self, "commands", None) else [])]
-        for parameter in self.params:
+        for parameter in _asked(self.params, ctx):
             if parameter.param_type_name == "argument":
                 name = (parameter.metavar or str(parameter.name).upper()).strip("[]")
                 pieces.append(name if parameter.required else f"[{name}]")
@@ -97,7 +116,7 @@ class _Page:
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Arguments, then one section for every group of options; general ones last."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        for parameter in self.get_params(ctx):
+        for parameter in _asked(self.get_params(ctx), ctx):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
@@ -123,9 +142,9 @@ class HelpfulCommand(_Page, TyperCommand):
         super().__init__(*arguments, **{**attributes, "rich_markup_mode": None})
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the caller's ``obj``, if there is one, once the words are read; then run the command."""
+        """Run the command, after what its caller does before it."""
         if ctx.obj is not None:
-            ctx.obj()
+            ctx.obj.before()
         return super().invoke(ctx)
 
 
@@ -142,6 +161,12 @@ class HelpfulGroup(_Page, TyperGroup):
             formatter.write_dl(
                 [(name, command.get_short_help_str(60)) for name, command in self.commands.items()]
             )
+
+
+def _asked(parameters: list[Any], ctx: Any) -> list[Any]:
+    """The parameters without the argument that the caller gives."""
+    given = next((p for p in parameters if ctx.obj is not None and p.param_type_name == "argument"), None)
+    return [parameter for parameter in parameters if parameter is not given]
 
 
 def _readable(name: str, text: str, *, switch: bool) -> tuple[str, str]:

@@ -177,7 +177,7 @@ def _difference(request: PluginRequest) -> int:
     """Two files side by side, or one and the cluster as it is now."""
     values = {i + 1 for i, word in enumerate(request.rest) if word in ("-o", "--format")}
     files = [w for i, w in enumerate(request.rest) if not w.startswith("-") and i not in values]
-    if len(files) != 1:
+    if len(files) != 1 or _asks_for_help(request):
         return _command(["diff", *request.rest])
     with tempfile.TemporaryDirectory(prefix="kai-cp-") as folder:
         path = _file_in(folder, request)
@@ -305,10 +305,12 @@ def _command(arguments: list[str], before: Callable[[], None] | None = None) -> 
     known to be right.
     """
     from kai_cp.cli.app import command
+    from kai_cp.cli.help import Caller
 
     ended: Callable[..., object] = command.main
     try:
-        ended(args=arguments, prog_name="kubectl kai-cp", obj=before)
+        caller = Caller(before, "kubectl kai-cp -h") if before is not None else None
+        ended(args=arguments, prog_name="kubectl kai-cp", obj=caller)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0

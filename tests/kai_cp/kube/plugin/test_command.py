@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from kai_cp.kube.plugin import take
-from kai_cp.kube.plugin.command import parsed, run
+from kai_cp.kube.plugin.command import COMMANDS, parsed, run
 from kai_cp.reading import loaded
 from kai_cp_models.settings import Settings
 from tests.kai_cp.kube.stub import StubServer
@@ -79,3 +79,21 @@ def test_a_namespace_is_given_as_to_kubectl(words: str) -> None:
 def test_a_page_of_help_asks_for_no_namespace(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pending", "-h"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_page_of_help_is_without_the_snapshot_that_the_plugin_takes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "-h"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith(f"Usage: kubectl kai-cp {command} [OPTIONS]")
+    assert "SNAPSHOT" not in page
+    assert ".zip" not in page.partition("Examples:")[2]
+    assert f"\n  kubectl kai-cp {command}" in page
+    assert "`kubectl kai-cp -h` has the options of all commands." in page
+
+
+def test_the_page_of_diff_names_both_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diff", "a.json", "-h"]) == 0
+    assert "Usage: kubectl kai-cp diff [OPTIONS] A B" in capsys.readouterr().out
