@@ -514,7 +514,7 @@ function evictions() {
     const group = entry.group < 0 ? { name: "", queue: "" } : world.groups[entry.group];
     const names = entry.for.map((number) => world.groups[number].name);
     return row(`${entry.pod} ${group.name} ${group.queue} ${entry.from} ${entry.to} ${names.join(" ")} ${entry.action}`, [entry.pod, group.name, group.queue, entry.gpus, entry.from, entry.to, entry.action, names.join()],
-      [[entry.pod, h("div", { class: "sub" }, entry.message)], groupLink(entry.group), group.queue, amount(entry.gpus), entry.from,
+      [[entry.pod, names.length ? null : h("div", { class: "sub" }, entry.message)], groupLink(entry.group), group.queue, amount(entry.gpus), entry.from,
         entry.to ? entry.to === entry.from ? "restarts in place" : entry.to : h("span", { class: "warn" }, "back to pending"), entry.action, entry.for.flatMap((number, i) => [i ? ", " : "", groupLink(number)])]);
   });
   return [

@@ -153,6 +153,18 @@ def test_the_legend_tells_what_belongs_to_no_queue_and_one_of_a_thing_is_told_as
     assert all(button.text for button in browser.find_elements(By.CSS_SELECTOR, "th button"))
 
 
+def test_an_eviction_has_a_sentence_only_where_it_is_for_no_other_group(
+    browser: Chrome, tmp_path: Path
+) -> None:
+    """Beside a group that it is for, the sentence repeated the columns By and For."""
+    made = document()
+    made["evictions"][0]["message"] = "reclaimed for ns/t"
+    made["evictions"] += [made["evictions"][0] | {"for": [], "message": "ran for longer than 1h"}]
+    shown = opened(browser, tmp_path, made, "evictions")
+    assert "ran for longer than 1h" in shown
+    assert "reclaimed for" not in shown
+
+
 def test_one_pod_starts_and_one_pod_group_stays_pending(browser: Chrome, tmp_path: Path) -> None:
     said = opened(browser, tmp_path, document())
     assert "1 pod starts, 1 pod evicted, 1 pod group stays pending" in said
