@@ -11,7 +11,7 @@ from kai_cp.json_types import Json, Object
 from kai_cp.keys import GPU
 from kai_cp.report.headline import cut_words
 from kai_cp_models.pods import UNLIMITED
-from kai_cp_models.shown import plural
+from kai_cp_models.shown import plural, span
 
 WIDTH: Final = 80
 _LABEL: Final = 9
@@ -46,7 +46,7 @@ def _head(entry: Json) -> Iterator[str]:
         asked = _gpus(needs["gpu"]) if needs["gpu"] else of_queue("cpu", needs["cpu"])
         words.append(f"needs {plural(needs['pods'], 'pod')} with {asked}")
     if entry["waitingSeconds"]:
-        words.append(f"waiting {age(entry['waitingSeconds'])}")
+        words.append(f"waiting {span(entry['waitingSeconds'], 2)}")
     place = entry["position"]
     if place["at"] is not None and entry["state"] == "pending":
         words.append(f"position {place['at']} of {place['of']}")
@@ -324,16 +324,6 @@ def _least(stage: Json, action: str) -> str:
 
 _SCALES: Final = {"GPU-milliseconds]": (3_600_000, " GPU-hours"), "milli-GPUs]": (1_000, "")}
 """By unit of a stage: how many of it make one unit that people use."""
-
-
-def age(seconds: float) -> str:
-    """A span of time for people."""
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
-    if days:
-        return f"{days}d{hours % 24}h"
-    if hours:
-        return f"{hours}h{minutes % 60}m"
-    return f"{minutes}m" if minutes else f"{int(seconds)}s"
 
 
 def number(value: float) -> str:

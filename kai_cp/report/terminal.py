@@ -7,6 +7,8 @@ from typing import Final
 
 from rich.console import Console, RenderableType
 
+from kai_cp_models.shown import span
+
 _WHOLE: Final = 1_000_000
 """Width of a console on which nothing is cut or wrapped."""
 
@@ -41,12 +43,7 @@ def amount(value: float | None) -> str:
 
 def age(seconds: float | None) -> str:
     """A duration in whole units of its largest one, rounded down: ``3d``, ``41m``."""
-    if seconds is None:
-        return ""
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds // size:.0f}{unit}"
-    return f"{max(0.0, seconds):.0f}s"
+    return "" if seconds is None else span(seconds, 1)
 
 
 def gpus(value: float) -> str:

@@ -9,6 +9,8 @@ from typing import Final
 from kai_cp_models.pods import MILLI, GpuRequest, in_bytes, in_thousandths
 
 _LONGEST: Final = 80
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+"""Units of time, in seconds."""
 _MIB: Final = 2**20
 _GIB: Final = 2**30
 _LATEST: Final = 253_402_300_799
@@ -41,13 +43,15 @@ def clock(instant: float, now: float) -> str:
     return text if when.date() == today.date() else f"{when:%Y-%m-%d} {text}"
 
 
-def span(seconds: float) -> str:
-    """``1h30m``, ``45s``."""
+def span(seconds: float, units: int = 4) -> str:
+    """``1d2h``, ``1h30m``, ``45s``: a duration in whole seconds, told in its largest ``units`` units."""
     left = max(0, round(seconds))
-    hours, left = divmod(left, 3600)
-    minutes, left = divmod(left, 60)
-    parts = [f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (left, "s")) if n]
-    return "".join(parts) or "0s"
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")  # A unit in between counts, too: 1h of 1h0m7s.
+    return "".join(parts[:units]) or "0s"
 
 
 def amount(name: str, value: int) -> str:

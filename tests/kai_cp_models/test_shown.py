@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kai_cp_models.shown import quantity
+from kai_cp_models.shown import quantity, span
 from tests.support.plans import solved
 from tests.support.tiny import node, pod, world
 
@@ -33,6 +33,22 @@ GIB = 2**30
 )
 def test_every_resource_has_its_unit(name: str, value: int, words: str) -> None:
     assert quantity(name, value) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "whole", "two", "one"),
+    [
+        (-1, "0s", "0s", "0s"),
+        (45.4, "45s", "45s", "45s"),
+        (5400, "1h30m", "1h30m", "1h"),
+        (3607, "1h7s", "1h", "1h"),
+        (93_784, "1d2h3m4s", "1d2h", "1d"),
+    ],
+)
+def test_a_span_of_time_is_told_in_as_many_units_as_wanted(
+    seconds: float, whole: str, two: str, one: str
+) -> None:
+    assert (span(seconds), span(seconds, 2), span(seconds, 1)) == (whole, two, one)
 
 
 @pytest.mark.parametrize(
