@@ -214,7 +214,7 @@ def _message_before(deadline: float | None, connection: Connection) -> bool:
 
 def _serve(job: WorkerJob, connection: Connection, decides_once: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             task = connection.recv()
@@ -234,8 +234,8 @@ def _answer(job: WorkerJob, task: Any, connection: Connection) -> None:
         connection.send(("done", None))
 
 
-def _end_with_parent() -> None:
-    """Never outlive the parent, not even inside a solve."""
+def end_with_parent() -> None:
+    """End this process once its parent has ended, even inside a solve; for a thread of its own."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

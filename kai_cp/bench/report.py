@@ -18,7 +18,16 @@ from kai_cp.bench.records import (
     Result,
     SimulationResult,
 )
-from kai_cp.bench.table import STARTS, answered, difference, gained, second_cycle, starts_row, to_gain
+from kai_cp.bench.table import (
+    STARTS,
+    answered,
+    difference,
+    gained,
+    pair,
+    second_cycle,
+    starts_row,
+    to_gain,
+)
 
 STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1280px;padding:0 1rem;color:#1d2530}
@@ -143,10 +152,10 @@ def _answers(cases: Sequence[CaseResult], beside: str) -> str:
             f"{c.gap:.2%}",
             gained(c),
             to_gain(c),
-            _beside(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
-            _beside(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
-            _beside(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
-            _beside(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
+            pair(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
+            pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
+            pair(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
+            pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
         ]
         if compared and c.peer is not None:
             known = theirs is not None
@@ -175,7 +184,7 @@ def _times(cases: Sequence[CaseResult], beside: str) -> str:
             f"{c.nodes:,}",
             f"{c.running_pods:,} + {c.pending_pods:,}",
             *(f"{c.seconds.get(phase, 0.0):.2f}" for phase in phases),
-            _beside(f"{c.seconds['decide']:.2f}", None if c.peer is None else _seconds(c.peer.seconds)),
+            pair(f"{c.seconds['decide']:.2f}", None if c.peer is None else _seconds(c.peer.seconds)),
             f"{c.seconds.get('decide_cpu', 0.0):.2f}",
             second_cycle(c),
             f"{c.peak_memory_mib:,.0f}",
@@ -388,10 +397,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         for row in body
     )
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
-
-
-def _beside(ours: str, theirs: str | None) -> str:
-    return ours if theirs is None else f"{ours} / {theirs}"
 
 
 def _seconds(value: float | None) -> str:

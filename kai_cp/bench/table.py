@@ -55,16 +55,16 @@ def _cases(cases: Sequence[CaseResult]) -> Section:
             (
                 case.case,
                 f"{case.running_pods}+{case.pending_pods}",
-                _pair(f"{case.seconds['decide']:.2f}", None if peer is None else _seconds(peer.seconds)),
-                _pair(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
-                _pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
+                pair(f"{case.seconds['decide']:.2f}", None if peer is None else _seconds(peer.seconds)),
+                pair(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
+                pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
                 gained(case),
                 to_gain(case),
                 answered(case),
                 "" if peer is None or theirs is None else difference(peer),
                 second_cycle(case),
-                _pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
-                _pair(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
+                pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),
+                pair(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
                 f"{case.seconds['read']:.2f}",
                 f"{case.peak_memory_mib:.0f}",
             )
@@ -243,7 +243,8 @@ def difference(peer: Peer) -> str:
     return f"{'ours' if first.here else peer.name}: {first.group} ({first.turn}.)"
 
 
-def _pair(ours: str, theirs: str | None) -> str:
+def pair(ours: str, theirs: str | None) -> str:
+    """Our figure, beside that of another answer if there is one."""
     return ours if theirs is None else f"{ours} / {theirs}"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from kai_cp.explain.raw import alive, group_of, key_of, name_of
+from kai_cp.explain.raw import alive, group_of, key_of, name_of, objects_of
 from kai_cp.json_types import Object
 
 _ALIKE: Final = 0.5
@@ -35,8 +35,7 @@ class Draft:
 
     def objects(self, kind: str) -> list[Object]:
         """The objects of a kind, to be read only."""
-        found = self.raw["rawObjects"].get(kind)
-        return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+        return objects_of(self.raw, kind)
 
     def list_of(self, kind: str) -> list[Object]:
         """The list of a kind, to be changed."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 
-from kai_cp.json_types import Json
+from kai_cp.json_types import Json, Object
 from kai_cp.keys import POD_GROUP, SUBGROUP
 from kai_cp.reader.times import go_duration, seconds_of
 from kai_cp_models.records.notes import EXPECTED
+
+
+def objects_of(raw: Json, kind: str) -> list[Object]:
+    """The objects of a kind in a snapshot; what is no object is left out."""
+    found = raw["rawObjects"].get(kind)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def metadata(item: Json) -> Json:
@@ -72,9 +77,9 @@ def known_ends(raw: Json) -> dict[str, float | None]:
 
     The latest over the running pods of start plus span; none if one pod declares none.
     """
-    notes = {key_of(group): notes_of(group) for group in _items(raw, "podGroups")}
+    notes = {key_of(group): notes_of(group) for group in objects_of(raw, "podGroups")}
     found: dict[str, float | None] = {}
-    for pod in _items(raw, "pods"):
+    for pod in objects_of(raw, "pods"):
         group = group_of(pod)
         if group is None or group not in notes or not holds(pod):
             continue
@@ -106,8 +111,3 @@ def _end(pod: Json, group_notes: Json) -> float | None:
         return seconds_of(start) + min(spans)
     except (ValueError, OverflowError):
         return None
-
-
-def _items(raw: Json, kind: str) -> Iterable[Json]:
-    found = raw["rawObjects"].get(kind)
-    return (item for item in found if isinstance(item, dict)) if isinstance(found, list) else ()

@@ -179,8 +179,8 @@ class _Layout:
     def _is_list(self, name: str) -> bool:
         return any(isinstance(row[self._at[name]], Names) for row in self._rows)
 
-    def _total(self) -> int:
-        return sum(self._widths[name] + _GAP for name in self._shown) - _GAP
+    def _total(self, shown: Sequence[str]) -> int:
+        return sum(self._widths[name] + _GAP for name in shown) - _GAP
 
     def _fit(self, width: int) -> None:
         """Cut names; if that is not enough, leave columns out; finally cut names further."""
@@ -195,14 +195,14 @@ class _Layout:
             self._widths = dict(natural)
         note = self._section.note
         if note:
-            left = width - self._total() - _GAP
+            left = width - self._total(self._shown) - _GAP
             self._note_inline = left >= min(self._widths[note], _SHORTEST_NOTE)
             self._widths[note] = left if self._note_inline else width - _INDENT
 
     def _shrunk(self, width: int, least: int) -> bool:
         """Take the excess from the widest columns of names; whether the table fits then."""
         names = [name for name in self._shown if name in self._section.fixed or self._is_list(name)]
-        while self._total() > width:
+        while self._total(self._shown) > width:
             wide = [name for name in names if self._widths[name] > max(least, len(name))]
             if not wide:
                 return False
@@ -216,7 +216,7 @@ class _Layout:
         head.stylize("dim")
         yield head
         if self._width is not None:
-            yield Text("─" * min(self._width, max(head.cell_len, self._table_width(shown))), style="dim")
+            yield Text("─" * min(self._width, max(head.cell_len, self._total(shown))), style="dim")
         for before, row in pairwise([None, *self._rows]):
             assert row is not None
             yield from self._row(row, before, shown)
@@ -224,9 +224,6 @@ class _Layout:
             yield Text(f"… {self._hidden:,} more; --all shows them", style="dim")
         if self._dropped:
             yield Text(f"Not shown at this width: {', '.join(self._dropped)} ({self._wider}).", style="dim")
-
-    def _table_width(self, shown: Sequence[str]) -> int:
-        return sum(self._widths[name] + _GAP for name in shown) - _GAP
 
     def _row(
         self, row: Sequence[Cell], before: Sequence[Cell] | None, shown: Sequence[str]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +22,7 @@ from kai_cp.bench.openb.problem import bins_of, items_of, patterns_of
 from kai_cp.bench.openb.repacked import repacked
 from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import BoundResult, PolicyResult, origin
+from kai_cp.worker import end_with_parent
 from kai_cp_models.arrays import Ints
 from kai_cp_models.bounds import packing_bound
 
@@ -75,7 +75,7 @@ def run_openb(
             yield one(job)
     else:
         context = get_context("forkserver")
-        with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
+        with ProcessPoolExecutor(processes, mp_context=context, initializer=_begin) as pool:
             for job, result in zip(jobs, pool.map(one, jobs), strict=True):
                 bar.begin(f"openb {job[1]}, {job[2]}, seed {job[3]}")
                 yield result
@@ -85,16 +85,8 @@ def run_openb(
             yield bound(folder, name, chosen[0], bound_seconds, processes)
 
 
-def _end_with_parent() -> None:
-    """End this worker when its parent is killed, even in the middle of a run."""
-
-    def wait() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+def _begin() -> None:
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def one(job: ReplayJob) -> PolicyResult:
