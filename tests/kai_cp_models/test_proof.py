@@ -39,7 +39,7 @@ from tests.support.devices import (
     zones,
 )
 from tests.support.objects import LEVELS, NOW, Object, ago
-from tests.support.plans import bound, placed
+from tests.support.plans import bound, placed, solved
 from tests.support.tiny import MIB_PER_GPU, cluster, node, pod, queue, world
 
 FAR = 3600.0
@@ -51,6 +51,25 @@ PLENTY = 20.0
 def beside(app: str) -> Object:
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_a_pod_that_leaves_without_ever_having_a_place_spoils_no_proof() -> None:
+    """Pods of 3, 3 and 2 GPUs need more than two nodes of 4. A stale gang has such a pod."""
+    leaving = pod("stale-1", gpus=1, group="stale")
+    leaving["metadata"]["deletionTimestamp"] = ago(-20)
+    since = {"annotations": {"kai.scheduler/stale-podgroup-timestamp": ago(900)}}
+    snapshot = world(
+        [node("n0", gpus=4), node("n1", gpus=4)],
+        [
+            pod("stale-0", "n0", gpus=1, group="stale"),
+            leaving,
+            *(pod(f"wide-{i}", gpus=n, group="wide") for i, n in enumerate((3, 3, 2))),
+        ],
+        groups={"stale": {"minMember": 3, **since}, "wide": {"minMember": 3}},
+        actions="allocate, stalegangeviction",
+    )
+    (waiting,) = solved(snapshot).unscheduled
+    assert (waiting.group, waiting.proved) == (GroupKey("default", "wide"), True)
 
 
 @pytest.mark.parametrize("budget", [LITTLE, PLENTY])

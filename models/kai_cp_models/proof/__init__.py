@@ -19,7 +19,7 @@ from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask, examples
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
+from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 from kai_cp_models.proof.any_plan import Emptied, Known
 from kai_cp_models.proof.departures import Departures
@@ -126,4 +126,4 @@ def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:
     ended = {pod.key for key in ending for pod in snapshot.members[key]}
     done = {key for key, one in cycle.evicted_by.items() if one.action in STATE_ACTIONS | TIME_ACTIONS}
     found = (snapshot.pod_by_key[key] for key in sorted(ended | done))
-    return (pod for pod in found if pod.status in ACTIVE_USED)
+    return (pod for pod in found if base.place_of(pod) is not None)
