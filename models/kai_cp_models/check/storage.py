@@ -4,15 +4,26 @@ hold.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import reaches, selects
-from kai_cp_models.pods import ACTIVE_USED, Pod, PodKey, PodStatus
-from kai_cp_models.records.storage import STATIC_ONLY, STORAGE, StorageCapacity, StorageObjects, VolumeClaim
+from kai_cp_models.pods import Pod, PodKey, PodStatus
+from kai_cp_models.records.storage import (
+    STATIC_ONLY,
+    STORAGE,
+    StorageCapacity,
+    StorageObjects,
+    Volume,
+    VolumeClaim,
+)
+from kai_cp_models.snapshot import Node
 
-_STAYING: Final = ACTIVE_USED - {PodStatus.RELEASING}
+_Label = tuple[bool, str, str]
+"""A value that a node has: whether it is a field, or a label; its name; the value."""
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
@@ -22,15 +33,16 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     if not any(spec.volume_claims for spec in world.placed_specs):
         return
     objects = world.snapshot.extras[STORAGE]
+    volumes = _Volumes(world, objects)
     for key in sorted(world.placed):
         pod, node = world.pod(key), world.placed[key].node
         for claim in _claims(objects, pod):
-            fault = _fault(world, objects, claim, node)
+            fault = _fault(volumes, claim, node)
             if fault:
                 yield Violation("volumes", f"pod {key} on node {node}: {fault}", pods=(key,))
-    yield from _given(world, objects)
+    yield from _given(volumes)
     for now in (True, False):
-        yield from _capacities(world, objects, now=now)
+        yield from _capacities(volumes, now=now)
         yield from _alone(world, objects, now=now)
         yield from _attached(world, objects, now=now)
 
@@ -46,15 +58,12 @@ def _placed(world: PlannedCluster, objects: StorageObjects, claims: Collection[P
     return tuple(key for key, own in owned if any(claim.key in claims for claim in own))
 
 
-def _reaches(world: PlannedCluster, objects: StorageObjects, volume: str, node: str) -> bool:
-    return reaches(objects.volumes[volume].affinity, world.node(node))
-
-
-def _fault(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> str:
+def _fault(volumes: _Volumes, claim: VolumeClaim, node: str) -> str:
+    world, objects = volumes.world, volumes.objects
     if claim.volume:
         if claim.volume not in objects.volumes:
             return f"volume {claim.volume} of claim {claim.key} does not exist"
-        if not _reaches(world, objects, claim.volume, node):
+        if not reaches(objects.volumes[claim.volume].affinity, world.node(node)):
             return f"volume {claim.volume} of claim {claim.key} is not within reach"
         return ""
     storage_class = objects.classes.get(claim.storage_class)
@@ -62,31 +71,80 @@ def _fault(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, n
         return f"claim {claim.key} is not bound and does not wait for its first consumer"
     if claim.selected_node not in (None, node):
         return f"claim {claim.key} is being made for node {claim.selected_node}"
-    return "" if _standing(world, objects, claim, {node}) else _not_made(world, objects, claim, node)
+    return "" if any(volumes.standing(claim, {node})) else _not_made(world, objects, claim, node)
 
 
-def _standing(
-    world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, nodes: set[str]
-) -> list[str]:
-    """Volumes to which the claim may be bound and that all nodes reach; only those kept for it, if any."""
-    kept = [volume for volume in objects.volumes.values() if volume.claim == claim.key]
-    return [
-        volume.name
-        for volume in kept or objects.volumes.values()
-        if volume.usable
-        and all(_reaches(world, objects, volume.name, node) for node in nodes)
-        and (
-            volume.claim == claim.key
-            or (
-                volume.claim is None
-                and volume.storage_class == claim.storage_class
-                and volume.bytes >= claim.bytes
-                and volume.modes >= claim.modes
-                and volume.block == claim.block
-                and (claim.selector is None or selects(claim.selector, volume.labels))
-            )
-        )
-    ]
+@dataclass
+class _Free:
+    """The volumes of a class that no claim has. A volume that names nodes is asked about these only."""
+
+    everywhere: list[Volume] = field(default_factory=list)
+    named: dict[_Label | None, list[Volume]] = field(default_factory=dict)
+    """By a value that its nodes have; None where it names none."""
+    alike: dict[Hashable, Sequence[str]] = field(default_factory=dict)
+    """Names of those of ``everywhere`` that suit, by what a claim asks for."""
+
+    def add(self, volume: Volume) -> None:
+        if volume.affinity is None:
+            self.everywhere.append(volume)
+        for term in volume.affinity or ():
+            need = next((need for need in term if need.operator == "In"), None)
+            labels = [None] if need is None else [(need.field, need.key, value) for value in need.values]
+            for label in labels:
+                self.named.setdefault(label, []).append(volume)
+
+    def suiting(self, claim: VolumeClaim) -> Sequence[str]:
+        asks = claim.bytes, claim.modes, claim.block, claim.selector
+        if asks not in self.alike:
+            self.alike[asks] = [volume.name for volume in self.everywhere if _suits(volume, claim)]
+        return self.alike[asks]
+
+    def near(self, node: Node) -> Mapping[str, Volume]:
+        """Those that may be within reach of a node, of which they name a value."""
+        labels = ((False, *item) for item in node.labels.items())
+        found = (self.named.get(one, ()) for one in (None, (True, "metadata.name", node.name), *labels))
+        return {volume.name: volume for volume in chain.from_iterable(found)}
+
+
+@dataclass
+class _Volumes:
+    """The volumes to which claims may be bound, found without a look at each of them for each claim."""
+
+    world: PlannedCluster
+    objects: StorageObjects
+
+    def __post_init__(self) -> None:
+        self._kept: dict[PodKey, list[Volume]] = {}
+        self._free: dict[str, _Free] = {}
+        for volume in self.objects.volumes.values():
+            if volume.claim is not None:
+                self._kept.setdefault(volume.claim, []).append(volume)
+            elif volume.usable:
+                self._free.setdefault(volume.storage_class, _Free()).add(volume)
+
+    def standing(self, claim: VolumeClaim, nodes: Collection[str]) -> Sequence[Sequence[str]]:
+        """Those for a claim that all nodes reach, in lists that claims share; only those kept for it, if
+        any."""
+        kept = self._kept.get(claim.key)
+        if kept is not None:
+            return ([volume.name for volume in kept if volume.usable and self._reached(volume, nodes)],)
+        free = self._free.get(claim.storage_class)
+        if free is None:
+            return ()
+        near = free.near(self.world.node(min(nodes))).values()
+        return free.suiting(claim), [v.name for v in near if self._reached(v, nodes) and _suits(v, claim)]
+
+    def _reached(self, volume: Volume, nodes: Collection[str]) -> bool:
+        return all(reaches(volume.affinity, self.world.node(node)) for node in nodes)
+
+
+def _suits(volume: Volume, claim: VolumeClaim) -> bool:
+    return (
+        volume.bytes >= claim.bytes
+        and volume.modes >= claim.modes
+        and volume.block == claim.block
+        and (claim.selector is None or selects(claim.selector, volume.labels))
+    )
 
 
 def _not_made(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> str:
@@ -119,38 +177,64 @@ def _made_for(
     return bool(shared) and (not tracked or bool(set.intersection(*options)))
 
 
-def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[Violation]:
-    """Volumes that two claims would need, or that not all pods of a claim reach. Pods that have a place get
-    theirs first."""
+def _given(volumes: _Volumes) -> Iterator[Violation]:
+    """Volumes that two claims would need, or that not all pods of a claim reach. Pods that the binder is
+    about to bind get theirs first."""
+    world, objects = volumes.world, volumes.objects
     users: dict[PodKey, set[str]] = {}
-    first = [(pod, pod.node) for pod in world.snapshot.pods if pod.status in _STAYING]
+    first = [(pod, pod.node) for pod in world.snapshot.pods if pod.status is PodStatus.BINDING]
     coming = [(world.pod(key), world.placed[key].node) for key in sorted(world.placed)]
     for pod, at in (*first, *coming):
         for claim in _claims(objects, pod) if at in world.snapshot.node_index else ():
             users.setdefault(claim.key, set()).add(str(at))
-    options: dict[PodKey, list[str]] = {}
+    options: dict[PodKey, Sequence[Sequence[str]]] = {}
     for key, nodes in users.items():
         claim = objects.claims[key]
-        if not claim.volume and any(_fault(world, objects, claim, node) for node in nodes):
+        if not claim.volume and any(_fault(volumes, claim, node) for node in nodes):
             continue  # Said already.
         if not claim.volume and not _made_for(world, objects, claim, sorted(nodes)):
-            options[key] = _standing(world, objects, claim, nodes)
-    holders: dict[str, PodKey] = {}
-
-    def finds(key: PodKey, tried: set[str]) -> bool:
-        for name in options[key]:
-            if name not in tried:
-                tried.add(name)
-                if name not in holders or finds(holders[name], tried):
-                    holders[name] = key
-                    return True
-        return False
-
-    for key in options:
-        if not finds(key, set()) and (pods := _placed(world, objects, (key,))):
+            options[key] = volumes.standing(claim, nodes)
+    for key in left_out(options):
+        if pods := _placed(world, objects, (key,)):
             where = ", ".join(sorted(users[key]))
             words = f"no volume is left that claim {key} can have on node {where}"
             yield Violation("volumes", words, pods=pods)
+
+
+def left_out(options: Mapping[PodKey, Sequence[Sequence[str]]]) -> Iterator[PodKey]:
+    """The claims that get no volume of their own, whatever the earlier ones get (a matching that is grown by
+    shortest paths); ``options``: for each, lists of volumes."""
+    holders, held = dict[str, PodKey](), dict[PodKey, str]()
+    begins: dict[int, int] = {}
+    """Of each list, how many of its first volumes are held; a volume that is held stays so."""
+    for key, lists in options.items():
+        wanted: dict[str, PodKey] = {}
+        free = next(filter(None, (_next(some, begins, holders) for some in lists)), "")
+        asking = deque([] if free else [key])
+        while asking and not free:
+            one = asking.popleft()
+            for name in chain.from_iterable(options[one]):
+                if name not in wanted:
+                    wanted[name] = one
+                    if name not in holders:
+                        free = name
+                        break
+                    asking.append(holders[name])
+        if not free:
+            yield key
+            continue
+        while free:
+            one = wanted.get(free, key)
+            holders[free], held[one], free = one, free, held.get(one, "")
+
+
+def _next(names: Sequence[str], begins: dict[int, int], holders: Mapping[str, PodKey]) -> str:
+    """The first volume of a list that no claim holds; "" if there is none."""
+    at = begins.get(id(names), 0)
+    while at < len(names) and names[at] in holders:
+        at += 1
+    begins[id(names)] = at
+    return names[at] if at < len(names) else ""
 
 
 def _options(
@@ -164,8 +248,9 @@ def _options(
     ]
 
 
-def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[Violation]:
+def _capacities(volumes: _Volumes, *, now: bool) -> Iterator[Violation]:
     """New volumes compared with the capacities that can serve them, where no existing volume can."""
+    world, objects = volumes.world, volumes.objects
     needed: dict[frozenset[str], list[VolumeClaim]] = {}
     seen: set[PodKey] = set()
     for key in sorted(world.binds if now else world.placed):
@@ -174,7 +259,7 @@ def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) ->
             storage_class = objects.classes.get(claim.storage_class)
             if claim.volume or claim.key in seen or storage_class is None:
                 continue
-            if storage_class.provisioner in objects.tracked and not _standing(world, objects, claim, {node}):
+            if storage_class.provisioner in objects.tracked and not any(volumes.standing(claim, {node})):
                 seen.add(claim.key)
                 options = frozenset(option.name for option in _options(world, objects, claim, node))
                 needed.setdefault(options, []).append(claim)

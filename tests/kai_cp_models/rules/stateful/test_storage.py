@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, product
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kai_cp_models.check import storage as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import Pod, PodStatus
+from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.rules.stateful import storage
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
@@ -240,13 +243,15 @@ def test_sharers_of_a_waiting_claim_stay_together() -> None:
         pytest.param(PodStatus.BINDING, ("made",), [0, 1, 0], id="its own new volume"),
         pytest.param(PodStatus.PENDING, ("c", "d"), [0, 1, 0], id="a waiting pod has nothing"),
         pytest.param(PodStatus.PENDING, ("made",), [1, 1, 1], id="a waiting pod shares any node"),
+        # The binder binds no pod before its claims.
+        pytest.param(PodStatus.RUNNING, ("c", "d"), [0, 1, 0], id="a running pod gets nothing"),
     ],
 )
 def test_binding_pods_have_the_volumes_that_the_binder_gives_them(
     status: PodStatus, asks: tuple[str, ...], expected: list[int]
 ) -> None:
     h, x = replace(user("h", "held", "made", node="n1"), status=status), user("x", *asks)
-    h = h if status is PodStatus.BINDING else replace(h, node=None)
+    h = replace(h, node=None) if status is PodStatus.PENDING else h
     claims = [
         *(pvc(name) for name in ("c", "d", "held")),
         pvc("large", size="20Gi"),
@@ -254,6 +259,30 @@ def test_binding_pods_have_the_volumes_that_the_binder_gives_them(
     ]
     there = selector("host", "n1")
     agrees(cluster([h, x], claims, [pv("v", nodes=there), pv("w", "20Gi", nodes=there)]), x, expected)
+
+
+@pytest.mark.parametrize(("volumes", "left_out"), [(1500, 0), (1499, 1)])
+def test_the_checker_gives_many_claims_a_volume_each(volumes: int, left_out: int) -> None:
+    """Each may have every volume, so a search by recursion would go as deep as there are claims."""
+    users = [user(f"x{i:04}", f"c{i:04}") for i in range(1500)]
+    claims, standing = [pvc(f"c{i:04}") for i in range(1500)], [pv(f"v{i:04}") for i in range(volumes)]
+    binds = tuple(Decision("Bind", one.key, one.group, "n0", "allocate") for one in users)
+    world = PlannedCluster(cluster(users, claims, standing), Plan(binds), OptionalRules())
+    faults = [str(fault) for fault in check.broken(world)]
+    assert faults == ["volumes: no volume is left that claim ns/c1499 can have on node n0"] * left_out
+
+
+@given(st.lists(st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=2), max_size=6))
+def test_a_claim_is_left_out_where_no_choice_of_volumes_serves_it_and_all_before(
+    lists: list[list[list[str]]],
+) -> None:
+    options = {PodKey("ns", f"c{i}"): found for i, found in enumerate(lists)}
+    served: list[PodKey] = []
+    for key in options:
+        choices = product(*(set(chain(*options[one])) for one in [*served, key]))
+        if any(len(set(choice)) == len(choice) for choice in choices):
+            served.append(key)
+    assert list(check.left_out(options)) == [key for key in options if key not in served]
 
 
 def test_attach_limits() -> None:

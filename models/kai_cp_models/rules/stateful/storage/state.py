@@ -34,7 +34,7 @@ NAME: Final = "storage"
 SPENT: Final = "the search for volumes has used up what its namespace may take in a cycle"
 STORAGE_NAME: Final = "storage"
 _BINDER: Final = PodKey("", "the binder")
-"""Stands for the pods that are bound already, whatever the cycle does with them."""
+"""Stands for the pods that it is about to bind, whatever the cycle does with them."""
 CHOICES: Final = 5_000
 """Choices of volumes that the searches of a namespace may take in a cycle, beyond one for each claim of a pod
 on a node. They take about a tenth of a second."""
@@ -105,7 +105,7 @@ class StorageState(LeavingState):
                 self.exclusive.count(pod, 1, leaving=leaving)
                 if leaving:
                     self._give_back(pod, node, 1)
-                else:
+                elif pod.status is PodStatus.BINDING:
                     self._expect(pod, node, taken)
 
     def _expect(self, pod: Pod, node: int, taken: set[str]) -> None:
@@ -271,6 +271,8 @@ class StorageState(LeavingState):
                 if volume.name not in given and not mask[here[0]]:
                     given[volume.name], mask[here[0]] = self._all, True
                 continue
+            if mask.all():
+                break
             free = self._volume_nodes(volume) & ~mask
             if (taken := given.get(volume.name)) is not None:
                 free &= ~taken
@@ -396,6 +398,8 @@ class StorageState(LeavingState):
         volumes: dict[int, list[Volume]] = {node: [] for node in nodes}
         open_ = set(nodes)
         for volume in self._candidates(claim) if nodes else ():
+            if not open_:
+                break
             for node in open_.intersection(self._places_of(volume)):
                 volumes[node].append(volume)
                 if len(volumes[node]) == most:
