@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -21,11 +22,12 @@ from kai_cp_models.records.storage import (
     VolumeClaim,
     different,
 )
-from kai_cp_models.rules.stateful.nodes import labelled, places
+from kai_cp_models.rules.stateful.nodes import labelled
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.purse import Purse
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
+from kai_cp_models.rules.stateful.storage.standing import StandingVolumes
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.shown import amount, plural
 from kai_cp_models.snapshot import Snapshot
@@ -66,6 +68,8 @@ class _Options(NamedTuple):
     capacities: Sequence[int] | None
 
 
+_Beside = tuple[dict[str, Mask], dict[int, Ints]]
+"""What a pod's other claims take: existing volumes by node, and bytes of each capacity on its nodes."""
 _Source = tuple[Volume | None, int | None]
 """An existing volume, or the position of the capacity that a new one is made from. If both are None, capacity
 is not tracked."""
@@ -84,11 +88,7 @@ class StorageState(LeavingState):
         self.attached = Attached(snapshot, self.objects)
         self.exclusive = Exclusive(self.objects)
         self._masks: dict[Hashable, Mask] = {}
-        self._all = self._everywhere()
-        self._places: dict[str, Sequence[int]] = {}
-        self._suiting: dict[Hashable, Sequence[Volume]] = {}
-        """Volumes without a claim, the smallest first, by what a claim asks for."""
-        self._reserved = {v.claim: v.name for v in self.objects.volumes.values() if v.claim is not None}
+        self._volumes = StandingVolumes(snapshot, self.objects.volumes)
         capacities = self.objects.capacities
         self._room = (
             np.array([c.bytes for c in capacities], dtype=np.int64),
@@ -98,7 +98,6 @@ class StorageState(LeavingState):
         self._gave_up = False
         self._purses: dict[str, Purse] = {}
         self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
-        taken = set[str]()
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
                 self.attached.count(pod, node, 1, leaving=leaving)
@@ -106,18 +105,26 @@ class StorageState(LeavingState):
                 if leaving:
                     self._give_back(pod, node, 1)
                 elif pod.status is PodStatus.BINDING:
-                    self._expect(pod, node, taken)
+                    self._expect(pod, node)
 
-    def _expect(self, pod: Pod, node: int, taken: set[str]) -> None:
-        """Note the volumes that the binder is about to give a pod; those that exist are then ``taken``."""
+    def _expect(self, pod: Pod, node: int) -> None:
+        """Note the volumes that the binder is about to give a pod."""
         for claim in self._new(pod):
-            found = (v for v in self._suitable(claim) if v.name not in taken and node in self._places_of(v))
-            source = self._source(claim, node, next(found, None), None)
-            self._sources[claim.key] = replace(source, users=frozenset((_BINDER,)))
-            taken.update((source.volume,) if source.volume else ())
+            (volume,) = self._volumes.best(claim, [node], 1)[node] or (None,)
+            self._take(claim, replace(self._source(claim, node, volume, None), users=frozenset((_BINDER,))))
+
+    def _take(self, claim: VolumeClaim, source: VolumeSource) -> None:
+        """The claim gets its volume from this source."""
+        self._sources[claim.key] = source
+        if source.volume is not None:
+            self._volumes.take(source.volume)
+        if source.capacity is not None:
+            self._room[0][source.capacity] -= claim.bytes
 
     def detach(self) -> None:
         super().detach()
+        self._volumes = copy(self._volumes)
+        self._volumes.detach()
         self.attached = self.attached.copy()
         self.exclusive = self.exclusive.copy()
         self._room = (self._room[0].copy(), self._room[1].copy())
@@ -125,20 +132,6 @@ class StorageState(LeavingState):
 
     def _everywhere(self) -> Mask:
         return np.ones(len(self.snapshot.nodes), dtype=np.bool_)
-
-    def _places_of(self, volume: Volume) -> Sequence[int]:
-        """Positions of the nodes that can use a volume."""
-        found = self._places.get(volume.name)
-        if found is None:
-            every = range(len(self.snapshot.nodes))
-            found = every if volume.affinity is None else places(self.snapshot, volume.affinity)
-            self._places[volume.name] = found
-        return found
-
-    def _volume_nodes(self, volume: Volume) -> Mask:
-        mask = ~self._everywhere()
-        mask[list(self._places_of(volume))] = True
-        return mask
 
     def _capacity_nodes(self, capacity: StorageCapacity) -> Mask:
         """Nodes of a capacity; without a topology it has none (storage.k8s.io)."""
@@ -191,7 +184,7 @@ class StorageState(LeavingState):
                     return f'persistentvolume "{claim.volume}" of claim {claim.key} not found'
                 continue
             found = self.objects.classes.get(claim.storage_class)
-            if found is None and claim.storage_class and claim.key not in self._reserved:
+            if found is None and claim.storage_class and claim.key not in self._volumes.reserved:
                 return f'storageclass "{claim.storage_class}" of claim {claim.key} not found'
             if found is None or not found.waits:
                 return f"pod has unbound immediate PersistentVolumeClaims: {claim.key}"
@@ -222,7 +215,7 @@ class StorageState(LeavingState):
         new, possible = self._new(pod), mask.copy()
         for claim, nodes in self._claim_nodes(pod, now=now):
             mask &= nodes
-            possible &= self._new_nodes(claim, {}, {}, now=now) if len(new) > 1 and claim in new else nodes
+            possible &= self._new_nodes(claim, now=now) if len(new) > 1 and claim in new else nodes
         # There the claims get some, but not all of them the one that fits best.
         unsure = np.flatnonzero(possible & ~mask).tolist()
         options = self._options(new, unsure, now=now) if unsure else ()
@@ -243,37 +236,33 @@ class StorageState(LeavingState):
 
     def _claim_nodes(self, pod: Pod, *, now: bool) -> Iterator[tuple[VolumeClaim, Mask]]:
         """Nodes on which each claim's volume can be used, or made beside the pod's other ones."""
-        given: dict[str, Mask] = {}
-        drawn: dict[int, Ints] = {}
+        beside: _Beside | None = ({}, {}) if len(self._new(pod)) > 1 else None
         for claim in self._claims(pod):
             if claim.volume:
-                yield claim, self._volume_nodes(self.objects.volumes[claim.volume])
+                yield claim, self._volumes.nodes(self.objects.volumes[claim.volume])
             elif claim.key in self._sources:
                 yield claim, self._sources[claim.key].nodes
             else:
-                yield claim, self._new_nodes(claim, given, drawn, now=now)
+                yield claim, self._new_nodes(claim, beside, now=now)
 
-    def _new_nodes(
-        self, claim: VolumeClaim, given: dict[str, Mask], drawn: dict[int, Ints], *, now: bool
-    ) -> Mask:
-        """Nodes on which the claim gets a volume; see ``_standing`` and ``_made``."""
+    def _new_nodes(self, claim: VolumeClaim, beside: _Beside | None = None, *, now: bool) -> Mask:
+        """Nodes on which the claim gets a volume; ``beside``: what the pod's other claims take, to which its
+        own is added. None: it is alone."""
+        given, drawn = beside or (None, dict[int, Ints]())
         standing = self._standing(claim, given)
         mask = standing | self._made(claim, ~standing, drawn, now=now)
         return mask & self._selected(claim)
 
-    def _standing(self, claim: VolumeClaim, given: dict[str, Mask]) -> Mask:
+    def _standing(self, claim: VolumeClaim, given: dict[str, Mask] | None) -> Mask:
         """Nodes with a free volume for the claim; ``given``: volumes that the pod's other claims take, by
         node."""
+        if given is None:
+            return self._volumes.reached(claim, left=True)
         mask = ~self._everywhere()
-        for volume in self._candidates(claim):
-            # Most volumes are on one node alone.
-            if len(here := self._places_of(volume)) == 1:
-                if volume.name not in given and not mask[here[0]]:
-                    given[volume.name], mask[here[0]] = self._all, True
-                continue
+        for volume in self._volumes.left(claim):
             if mask.all():
                 break
-            free = self._volume_nodes(volume) & ~mask
+            free = self._volumes.nodes(volume) & ~mask
             if (taken := given.get(volume.name)) is not None:
                 free &= ~taken
             given[volume.name] = free if taken is None else taken | free
@@ -314,39 +303,19 @@ class StorageState(LeavingState):
         """Nodes on which the claim's volume can be used or made, whatever leaves."""
         if claim.volume:
             volume = self.objects.volumes.get(claim.volume)
-            return ~self._everywhere() if volume is None else self._volume_nodes(volume)
+            return ~self._everywhere() if volume is None else self._volumes.nodes(volume)
         source = self._sources.get(claim.key)
         if source is not None and _BINDER in source.users:
             return source.nodes
-        mask = self._makeable(claim).copy()
+        mask = self._makeable(claim)
         if self._tracked(claim):
             given, more = ~self._everywhere(), self.snapshot.policy.schedule_csi_storage
             for capacity in self.objects.capacities:
                 most = capacity.largest if more else min(capacity.largest, capacity.bytes)
                 if capacity.storage_class == claim.storage_class and claim.bytes <= most:
                     given |= self._capacity_nodes(capacity)
-            mask &= given
-        for volume in self._suitable(claim):
-            mask[list(self._places_of(volume))] = True
-        return mask & self._selected(claim)
-
-    def _candidates(self, claim: VolumeClaim) -> list[Volume]:
-        """Those of the suitable volumes that are left."""
-        taken = {source.volume for source in self._sources.values()}
-        return [volume for volume in self._suitable(claim) if volume.name not in taken]
-
-    def _suitable(self, claim: VolumeClaim) -> Sequence[Volume]:
-        """Volumes without a claim that the claim may be bound to, smallest first; a reserved one alone."""
-        if claim.key in self._reserved:
-            volume = self.objects.volumes[self._reserved[claim.key]]
-            return [volume] if volume.usable else []
-        asks = claim.storage_class, claim.bytes, claim.modes, claim.block, claim.selector
-        suiting = self._suiting.get(asks)
-        if suiting is None:
-            found = (v for v in self.objects.volumes.values() if v.usable and v.claim is None)
-            suiting = sorted(filter(claim.fits, found), key=lambda v: (v.bytes, v.name))
-            self._suiting[asks] = suiting
-        return suiting
+            mask = mask & given
+        return (mask | self._volumes.reached(claim, left=False)) & self._selected(claim)
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self.attached.count(pod, node, 1, leaving=False)
@@ -357,9 +326,7 @@ class StorageState(LeavingState):
         options = self._options(new, [node], now=now)
         chosen = self._chosen(new, options, node, now=now, found=True)
         for claim, source in zip(new, chosen or (), strict=False):
-            self._sources[claim.key] = source
-            if source.capacity is not None:
-                self._room[0][source.capacity] -= claim.bytes
+            self._take(claim, source)
         for claim in self._claims(pod):
             if not claim.volume:
                 source = self._sources.get(claim.key) or self._new_source(claim, node)
@@ -384,7 +351,7 @@ class StorageState(LeavingState):
         alike: dict[object, _Options] = {}
         found = []
         for claim in claims:
-            own = claim.key in self._reserved
+            own = claim.key in self._volumes.reserved
             asks = claim.key if own else replace(claim, key=PodKey("", ""), owner_uid=None)
             if asks not in alike:
                 alike[asks] = self._options_of(claim, nodes, len(claims), now=now)
@@ -395,15 +362,7 @@ class StorageState(LeavingState):
         kind, made = self.objects.classes.get(claim.storage_class), self._makeable(claim)
         tracked = kind is not None and kind.provisioner in self.objects.tracked
         # Of existing volumes the pod's other claims cannot take more.
-        volumes: dict[int, list[Volume]] = {node: [] for node in nodes}
-        open_ = set(nodes)
-        for volume in self._candidates(claim) if nodes else ():
-            if not open_:
-                break
-            for node in open_.intersection(self._places_of(volume)):
-                volumes[node].append(volume)
-                if len(volumes[node]) == most:
-                    open_.remove(node)
+        volumes = self._volumes.best(claim, nodes, most)
         return _Options(volumes, made, [i for i, _ in self._roomy(claim, now=now)] if tracked else None)
 
     def _chosen(
@@ -471,7 +430,7 @@ class StorageState(LeavingState):
         self, claim: VolumeClaim, node: int, volume: Volume | None, capacity: int | None
     ) -> VolumeSource:
         if volume is not None:
-            return VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
+            return VolumeSource(self._volumes.nodes(volume), frozenset(), volume=volume.name)
         return self._new_source(claim, node, capacity)
 
     def remove(self, pod: Pod, node: int) -> None:
@@ -488,6 +447,8 @@ class StorageState(LeavingState):
                 self._sources[claim.key] = replace(source, users=users)
                 continue
             del self._sources[claim.key]
+            if source.volume is not None:
+                self._volumes.take(source.volume, back=True)
             if source.capacity is not None:
                 self._room[0][source.capacity] += claim.bytes
 
@@ -515,7 +476,7 @@ class StorageState(LeavingState):
             return reason
         reasons, new = list[str](), self._new(pod)
         for claim, nodes in self._claim_nodes(pod, now=True):
-            alone = self._new_nodes(claim, {}, {}, now=True) if claim in new else nodes
+            alone = self._new_nodes(claim, now=True) if claim in new else nodes
             refused = int(np.count_nonzero(~alone))
             if refused and claim.volume:
                 reasons.append(f"volume {claim.volume} is not reached from {plural(refused, 'node')}")
@@ -549,7 +510,7 @@ class StorageState(LeavingState):
             reached = self._everywhere()
             for claim in self._claims(pod):
                 reached &= self._reached(claim)
-                known = claim.volume or claim.key in self._sources or self._suitable(claim)
+                known = claim.volume or claim.key in self._sources or self._volumes.suit(claim)
                 if not known and not claim.for_many:
                     sharing.setdefault(claim.key, []).append(c)
             if out := {(c, node): 1 for node in nodes if not reached[node]}:
@@ -586,7 +547,7 @@ class StorageState(LeavingState):
             placed = claim.volume or claim.key in self._sources
             if placed or not self._tracked(claim) or self._users[claim.key] > 1:
                 continue
-            if self._capacities_of(claim, node) == [capacity] and not self._candidates(claim):
+            if self._capacities_of(claim, node) == [capacity] and not self._volumes.left(claim):
                 total += claim.bytes
         return total
 

@@ -1,0 +1,139 @@
+"""Existing volumes: which of them suit a claim, are left in the cycle, and are within reach of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+
+import numpy as np
+
+from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.pods import NodeTerms
+from kai_cp_models.records.storage import Volume, VolumeClaim
+from kai_cp_models.rules.stateful.nodes import places
+from kai_cp_models.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """Volumes that suit claims which differ in size alone, the smallest first.
+
+    ``sizes``: [V] bytes. ``numbers``: [V] positions among all volumes. ``alone``: [V] the only node that
+    reaches each, -1 where there is no such node. ``here``: by node, where those are that it alone reaches.
+    ``shared``: [S] where those are that several nodes reach.
+    """
+
+    volumes: Sequence[Volume]
+    sizes: Ints
+    numbers: Ints
+    alone: Ints
+    here: Mapping[int, Sequence[int]]
+    shared: Ints
+
+
+class StandingVolumes:
+    """The volumes of a snapshot; those that claims take in the cycle are not left."""
+
+    def __init__(self, snapshot: Snapshot, volumes: Mapping[str, Volume]) -> None:
+        self._snapshot = snapshot
+        self._volumes = volumes
+        self._numbers = {name: i for i, name in enumerate(volumes)}
+        self._left: Mask = np.ones(len(volumes), dtype=bool)
+        self._masks: dict[NodeTerms | None, Mask] = {}
+        """Of volumes that several nodes reach."""
+        self._shelves: dict[Hashable, _Shelf] = {}
+        self.reserved = {v.claim: v for v in volumes.values() if v.claim is not None}
+        """By claim, the volume that is reserved for it or bound to it."""
+
+    def detach(self) -> None:
+        """Share no state that changes."""
+        self._left = self._left.copy()
+
+    def take(self, name: str, *, back: bool = False) -> None:
+        """A claim takes the volume, or gives it ``back``."""
+        self._left[self._numbers[name]] = back
+
+    def nodes(self, volume: Volume) -> Mask:
+        """[N] the nodes that can use a volume."""
+        if (found := self._masks.get(volume.affinity)) is not None:
+            return found
+        here = self._places(volume)
+        found = np.zeros(len(self._snapshot.nodes), dtype=bool)
+        found[here] = True
+        if len(here) > 1:
+            self._masks[volume.affinity] = found
+        return found
+
+    def suit(self, claim: VolumeClaim) -> bool:
+        """Whether there is one that the claim may be bound to."""
+        shelf, first = self._shelf(claim)
+        return first < len(shelf.volumes)
+
+    def left(self, claim: VolumeClaim) -> list[Volume]:
+        """Those that the claim may be bound to and that are left, the smallest first."""
+        shelf, first = self._shelf(claim)
+        found = np.flatnonzero(self._left[shelf.numbers[first:]]) + first
+        return [shelf.volumes[i] for i in found.tolist()]
+
+    def reached(self, claim: VolumeClaim, *, left: bool) -> Mask:
+        """[N] the nodes that reach one to which the claim may be bound; ``left``: one that is left."""
+        shelf, first = self._shelf(claim)
+        open_ = np.arange(len(shelf.volumes)) >= first
+        if left:
+            open_ &= self._left[shelf.numbers]
+        found = np.zeros(len(self._snapshot.nodes) + 1, dtype=bool)
+        # The last one takes what no single node reaches.
+        found[shelf.alone[open_]] = True
+        mask: Mask = found[:-1]
+        for i in shelf.shared[open_[shelf.shared]].tolist():
+            if mask.all():
+                break
+            mask |= self.nodes(shelf.volumes[i])
+        return mask
+
+    def best(self, claim: VolumeClaim, nodes: Iterable[int], most: int) -> dict[int, list[Volume]]:
+        """By node, the smallest of those that are left for the claim and that the node reaches."""
+        shelf, first = self._shelf(claim)
+        shared = shelf.shared[shelf.shared >= first]
+        shared = shared[self._left[shelf.numbers[shared]]]
+        several = [(i, self.nodes(shelf.volumes[i])) for i in shared.tolist()]
+        found = {}
+        for node in nodes:
+            own = (i for i in shelf.here.get(node, ()) if i >= first and self._left[shelf.numbers[i]])
+            both = merge(own, (i for i, mask in several if mask[node]))
+            found[node] = [shelf.volumes[i] for i in islice(both, most)]
+        return found
+
+    def _places(self, volume: Volume) -> Sequence[int]:
+        every = range(len(self._snapshot.nodes))
+        return every if volume.affinity is None else places(self._snapshot, volume.affinity)
+
+    def _shelf(self, claim: VolumeClaim) -> tuple[_Shelf, int]:
+        """The shelf for a claim, and where those begin that are large enough; a reserved one alone."""
+        if (kept := self.reserved.get(claim.key)) is not None:
+            return self._made([kept] if kept.usable else []), 0
+        asks = claim.storage_class, claim.modes, claim.block, claim.selector
+        shelf = self._shelves.get(asks)
+        if shelf is None:
+            free = (v for v in self._volumes.values() if v.usable and v.claim is None)
+            suiting = sorted(filter(replace(claim, bytes=0).fits, free), key=attrgetter("bytes", "name"))
+            shelf = self._shelves[asks] = self._made(suiting)
+        return shelf, int(np.searchsorted(shelf.sizes, claim.bytes))
+
+    def _made(self, volumes: Sequence[Volume]) -> _Shelf:
+        reach = [self._places(volume) for volume in volumes]
+        here: dict[int, list[int]] = {}
+        for i, at in enumerate(reach):
+            if len(at) == 1:
+                here.setdefault(at[0], []).append(i)
+        return _Shelf(
+            volumes,
+            np.array([volume.bytes for volume in volumes], dtype=np.int64),
+            np.array([self._numbers[volume.name] for volume in volumes], dtype=np.int64),
+            np.array([at[0] if len(at) == 1 else -1 for at in reach], dtype=np.int64),
+            here,
+            np.array([i for i, at in enumerate(reach) if len(at) > 1], dtype=np.int64),
+        )
