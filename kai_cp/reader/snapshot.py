@@ -207,6 +207,7 @@ def _drafts(
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, recorded, notes)
     raw_groups = namespaced("PodGroup", "podGroups")
     our_groups = in_pool(raw_groups, policy)
+    other_groups = raw_groups.keys() - our_groups.keys()
     groups = read_groups(
         our_groups,
         policy,
@@ -235,7 +236,7 @@ def _drafts(
         left_out_nodes=all_nodes,
         promises=read_promises(namespaced("BindRequest", "bindRequests"), node_drafts, notes),
         groups=groups,
-        other_groups=raw_groups.keys() - our_groups.keys(),
+        other_groups=other_groups,
         notes=notes,
     )
     pods = _pods(raw_pods, resolver, memo)
