@@ -42,6 +42,7 @@ class StandingVolumes:
         self._volumes = volumes
         self._numbers = {name: i for i, name in enumerate(volumes)}
         self._left: Mask = np.ones(len(volumes), dtype=bool)
+        self._places: dict[NodeTerms | None, Sequence[int]] = {None: range(len(snapshot.nodes))}
         self._masks: dict[NodeTerms | None, Mask] = {}
         """Of volumes that several nodes reach."""
         self._shelves: dict[Hashable, _Shelf] = {}
@@ -60,7 +61,7 @@ class StandingVolumes:
         """[N] the nodes that can use a volume."""
         if (found := self._masks.get(volume.affinity)) is not None:
             return found
-        here = self._places(volume)
+        here = self.places(volume)
         found = np.zeros(len(self._snapshot.nodes), dtype=bool)
         found[here] = True
         if len(here) > 1:
@@ -107,9 +108,12 @@ class StandingVolumes:
             found[node] = [shelf.volumes[i] for i in islice(both, most)]
         return found
 
-    def _places(self, volume: Volume) -> Sequence[int]:
-        every = range(len(self._snapshot.nodes))
-        return every if volume.affinity is None else places(self._snapshot, volume.affinity)
+    def places(self, volume: Volume) -> Sequence[int]:
+        """Positions of the nodes that can use a volume."""
+        found = self._places.get(volume.affinity)
+        if found is None:
+            found = self._places[volume.affinity] = places(self._snapshot, volume.affinity or ())
+        return found
 
     def _shelf(self, claim: VolumeClaim) -> tuple[_Shelf, int]:
         """The shelf for a claim, and where those begin that are large enough; a reserved one alone."""
@@ -124,7 +128,7 @@ class StandingVolumes:
         return shelf, int(np.searchsorted(shelf.sizes, claim.bytes))
 
     def _made(self, volumes: Sequence[Volume]) -> _Shelf:
-        reach = [self._places(volume) for volume in volumes]
+        reach = [self.places(volume) for volume in volumes]
         here: dict[int, list[int]] = {}
         for i, at in enumerate(reach):
             if len(at) == 1:

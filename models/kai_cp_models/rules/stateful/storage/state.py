@@ -258,8 +258,14 @@ class StorageState(LeavingState):
         node."""
         if given is None:
             return self._volumes.reached(claim, left=True)
-        mask = ~self._everywhere()
+        every = self._everywhere()
+        mask = ~every
         for volume in self._volumes.left(claim):
+            # Most volumes are on one node alone.
+            if len(here := self._volumes.places(volume)) == 1:
+                if volume.name not in given and not mask[here[0]]:
+                    given[volume.name], mask[here[0]] = every, True
+                continue
             if mask.all():
                 break
             free = self._volumes.nodes(volume) & ~mask
