@@ -315,7 +315,9 @@ def test_a_pod_without_the_label_of_its_pod_group_s_pool_is_the_other_shard_s() 
 def test_a_pod_group_that_cannot_be_read_is_of_no_other_node_pool() -> None:
     broken = group("g")
     broken["metadata"]["uid"] = []
-    found = parse(snapshot(pods=[pod("waits")], nodes=[node("n1")], podGroups=[broken]), now=NOW)
+    params = {"partitionParams": {"NodePoolLabelKey": "pool"}}
+    raw = snapshot(pods=[pod("waits")], nodes=[node("n1")], podGroups=[broken], params=params)
+    found = parse(raw, now=NOW)
     assert [(row.item, row.reason) for row in found.set_aside] == [
         ("Pod default/waits", 'pod group "g" does not exist, so nothing decides about the pod'),
         ("PodGroup default/g", "metadata.uid: [] is not a string"),
