@@ -99,11 +99,11 @@ class _Free:
             self.alike[asks] = [volume.name for volume in self.everywhere if _suits(volume, claim)]
         return self.alike[asks]
 
-    def near(self, node: Node) -> Mapping[str, Volume]:
+    def near(self, node: Node) -> Collection[Volume]:
         """Those that may be within reach of a node, of which they name a value."""
         labels = ((False, *item) for item in node.labels.items())
         found = (self.named.get(one, ()) for one in (None, (True, "metadata.name", node.name), *labels))
-        return {volume.name: volume for volume in chain.from_iterable(found)}
+        return {volume.name: volume for volume in chain.from_iterable(found)}.values()
 
 
 @dataclass
@@ -131,7 +131,7 @@ class _Volumes:
         free = self._free.get(claim.storage_class)
         if free is None:
             return ()
-        near = free.near(self.world.node(min(nodes))).values()
+        near = free.near(self.world.node(min(nodes)))
         return free.suiting(claim), [v.name for v in near if self._reached(v, nodes) and _suits(v, claim)]
 
     def _reached(self, volume: Volume, nodes: Collection[str]) -> bool:

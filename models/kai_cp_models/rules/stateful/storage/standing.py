@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
@@ -49,9 +50,11 @@ class StandingVolumes:
         self.reserved = {v.claim: v for v in volumes.values() if v.claim is not None}
         """By claim, the volume that is reserved for it or bound to it."""
 
-    def detach(self) -> None:
-        """Share no state that changes."""
-        self._left = self._left.copy()
+    def copy(self) -> StandingVolumes:
+        """An independent copy; what was looked up is shared."""
+        found = copy(self)
+        vars(found).update(_left=self._left.copy())
+        return found
 
     def take(self, name: str, *, back: bool = False) -> None:
         """A claim takes the volume, or gives it ``back``."""
@@ -117,15 +120,17 @@ class StandingVolumes:
 
     def _shelf(self, claim: VolumeClaim) -> tuple[_Shelf, int]:
         """The shelf for a claim, and where those begin that are large enough; a reserved one alone."""
-        if (kept := self.reserved.get(claim.key)) is not None:
-            return self._made([kept] if kept.usable else []), 0
-        asks = claim.storage_class, claim.modes, claim.block, claim.selector
+        kept = self.reserved.get(claim.key)
+        asks: Hashable = claim.key
+        if kept is None:
+            asks = claim.storage_class, claim.modes, claim.block, claim.selector
         shelf = self._shelves.get(asks)
         if shelf is None:
-            free = (v for v in self._volumes.values() if v.usable and v.claim is None)
-            suiting = sorted(filter(replace(claim, bytes=0).fits, free), key=attrgetter("bytes", "name"))
-            shelf = self._shelves[asks] = self._made(suiting)
-        return shelf, int(np.searchsorted(shelf.sizes, claim.bytes))
+            suits = replace(claim, bytes=0).fits
+            free = (v for v in self._volumes.values() if v.claim is None and suits(v))
+            usable = (v for v in (free if kept is None else [kept]) if v.usable)
+            shelf = self._shelves[asks] = self._made(sorted(usable, key=attrgetter("bytes", "name")))
+        return shelf, 0 if kept is not None else int(np.searchsorted(shelf.sizes, claim.bytes))
 
     def _made(self, volumes: Sequence[Volume]) -> _Shelf:
         reach = [self.places(volume) for volume in volumes]

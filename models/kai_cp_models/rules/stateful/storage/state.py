@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -123,8 +122,7 @@ class StorageState(LeavingState):
 
     def detach(self) -> None:
         super().detach()
-        self._volumes = copy(self._volumes)
-        self._volumes.detach()
+        self._volumes = self._volumes.copy()
         self.attached = self.attached.copy()
         self.exclusive = self.exclusive.copy()
         self._room = (self._room[0].copy(), self._room[1].copy())
@@ -365,11 +363,10 @@ class StorageState(LeavingState):
         return found
 
     def _options_of(self, claim: VolumeClaim, nodes: Sequence[int], most: int, *, now: bool) -> _Options:
-        kind, made = self.objects.classes.get(claim.storage_class), self._makeable(claim)
-        tracked = kind is not None and kind.provisioner in self.objects.tracked
         # Of existing volumes the pod's other claims cannot take more.
         volumes = self._volumes.best(claim, nodes, most)
-        return _Options(volumes, made, [i for i, _ in self._roomy(claim, now=now)] if tracked else None)
+        roomy = [i for i, _ in self._roomy(claim, now=now)] if self._tracked(claim) else None
+        return _Options(volumes, self._makeable(claim), roomy)
 
     def _chosen(
         self,
