@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import compress
 from operator import attrgetter
@@ -163,6 +164,16 @@ def inherited(unit: EvictionUnit, base: Ledger, ledger: Ledger) -> Owed:
     return unit.owed if gone else ()
 
 
+@dataclass(slots=True)
+class _Taken:
+    """What a trigger takes from others: pods that they lose, and changes of charge by moves."""
+
+    lost: list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]] = field(default_factory=list)
+    moved: list[tuple[PodGroup, amounts.Amounts]] = field(default_factory=list)
+    disturbed: set[str] = field(default_factory=set)
+    """Queues of which it evicts a pod, be it lost or moved."""
+
+
 def overreaching(
     base: Ledger, asks: Sequence[Ask], ledger: Ledger, owners: Owners, withdrawn: Set[PodKey] = frozenset()
 ) -> Ask | None:
@@ -173,44 +184,15 @@ def overreaching(
     on the net losses. ``withdrawn``: pods that lost the place which they have in ``base``; if they have one
     again, they got it after the triggers.
     """
-    snapshot, net = base.snapshot, base.snapshot.policy.allow_consolidating_reclaim
-    book = base.book.copy()
-    for key in base.evicted.keys() - base.held.keys() - ledger.evicted.keys():
-        # An earlier action no longer evicts it, so it never left.
-        if (owner := base.evicted[key].group) is not None:
-            group = snapshot.group_by_key[owner]
-            book.charge(group.queue, charged(ledger, [base.evicted[key]]), group.preemptible)
-    lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
-    disturbed: dict[GroupKey, set[str]] = {}
-    moved: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts]]] = {}
-    for item in sorted(owners, key=attrgetter("rank")):
-        group, taker = item.group, owners[item][0]
-        # A place of this cycle that is withdrawn or replaced never counted, unless it was promised before.
-        given = (pod for pod in item.pods if pod.key in base.held and pod.key not in base.evicted)
-        if new := [pod for pod in given if not base.as_promised(pod)]:
-            there = charged(ledger, [pod for pod in new if pod.key not in withdrawn])
-            book.charge(group.queue, amounts.subtract(charged(base, new), there), group.preemptible, -1)
-        here = group, [pod for pod in item.pods if pod not in new]
-        owed = ((other, [pod]) for other, pod in inherited(item, base, ledger))
-        for group, pods in (here, *owed):
-            gone = (p for p in pods if not (net and p.key in ledger.held))
-            if away := tuple(p for p in gone if p.key in ledger.evicted or p.key in base.held):
-                parts = counted_apart(group, away) if len(away) > 1 else (away,)
-                lost.setdefault(taker, []).extend((group, charged(base, part), part) for part in parts)
-            if any(pod.key in ledger.evicted for pod in pods):
-                disturbed.setdefault(taker, set()).add(group.queue)
-                # A share by memory may be charged differently at its new place (2.3).
-                held = [pod for pod in pods if pod.key in ledger.evicted and ledger.stays(pod)]
-                change = amounts.subtract(charged(ledger, held), charged(base, held if net else ()))
-                moved.setdefault(taker, []).append((group, change))
+    snapshot, book = base.snapshot, _without_withdrawn(base, ledger, owners, withdrawn)
+    taken = _taken(base, ledger, owners)
     for ask in asks:
-        asked = ask.asked
+        asked, takes = ask.asked, taken.get(ask.group.key, _Taken())
         if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
-            victim_allowed(book, ask.group.queue, asked, queue) for queue in disturbed.get(ask.group.key, ())
+            victim_allowed(book, ask.group.queue, asked, queue) for queue in takes.disturbed
         ):
             return ask
-        taken = lost.get(ask.group.key, [])
-        units = [(group.queue, holds, amounts.involved(snapshot, pods)) for group, holds, pods in taken]
+        units = [(group.queue, holds, amounts.involved(snapshot, pods)) for group, holds, pods in takes.lost]
         if (units or not ask.group.preemptible) and validate(
             book,
             ask.group.queue,
@@ -221,10 +203,54 @@ def overreaching(
             trigger_involved=amounts.involved(snapshot, ask.pods),
         ):
             return ask
-        for group, holds, _ in taken:
+        for group, holds, _ in takes.lost:
             book.charge(group.queue, holds, group.preemptible, -1)
-        for group, change in moved.get(ask.group.key, ()):
+        for group, change in takes.moved:
             book.charge(group.queue, change, group.preemptible)
         # Up to here it counted with the most that it may be charged, from here on with its charge (2.3).
         book.charge(ask.group.queue, charged(ledger, ask.pods), ask.group.preemptible)
     return None
+
+
+def _without_withdrawn(base: Ledger, ledger: Ledger, owners: Owners, withdrawn: Set[PodKey]) -> QueueBook:
+    """The book before the triggers: pods that an earlier action no longer evicts never left, and places of
+    this cycle that are withdrawn or replaced never counted.
+    """
+    book = base.book.copy()
+    for key in base.evicted.keys() - base.held.keys() - ledger.evicted.keys():
+        if (owner := base.evicted[key].group) is not None:
+            group = base.snapshot.group_by_key[owner]
+            book.charge(group.queue, charged(ledger, [base.evicted[key]]), group.preemptible)
+    for item in sorted(owners, key=attrgetter("rank")):
+        if new := _given_now(item, base):
+            there = charged(ledger, [pod for pod in new if pod.key not in withdrawn])
+            change = amounts.subtract(charged(base, new), there)
+            book.charge(item.group.queue, change, item.group.preemptible, -1)
+    return book
+
+
+def _given_now(item: EvictionUnit, base: Ledger) -> list[Pod]:
+    """The pods of a unit whose places are of this cycle and were not promised before."""
+    given = (pod for pod in item.pods if pod.key in base.held and pod.key not in base.evicted)
+    return [pod for pod in given if not base.as_promised(pod)]
+
+
+def _taken(base: Ledger, ledger: Ledger, owners: Owners) -> dict[GroupKey, _Taken]:
+    """What each trigger takes: of the units that it owns first, and of what was evicted for their places."""
+    net, found = base.snapshot.policy.allow_consolidating_reclaim, dict[GroupKey, _Taken]()
+    for item in sorted(owners, key=attrgetter("rank")):
+        takes, new = found.setdefault(owners[item][0], _Taken()), _given_now(item, base)
+        here = item.group, [pod for pod in item.pods if pod not in new]
+        owed = ((other, [pod]) for other, pod in inherited(item, base, ledger))
+        for group, pods in (here, *owed):
+            gone = (p for p in pods if not (net and p.key in ledger.held))
+            if away := tuple(p for p in gone if p.key in ledger.evicted or p.key in base.held):
+                parts = counted_apart(group, away) if len(away) > 1 else (away,)
+                takes.lost += ((group, charged(base, part), part) for part in parts)
+            if left := [pod for pod in pods if pod.key in ledger.evicted]:
+                takes.disturbed.add(group.queue)
+                # A share by memory may be charged differently at its new place (2.3).
+                held = [pod for pod in left if ledger.stays(pod)]
+                change = amounts.subtract(charged(ledger, held), charged(base, held if net else ()))
+                takes.moved.append((group, change))
+    return found
