@@ -52,6 +52,11 @@ def admit_all(run: ActionRun) -> None:
             break
         _take_over(run, *best)
         most_passed = LIMITS.passed_over if isinstance(best[1], NoPlan) else inf
+        if run.rightful:
+            run.found = finish(run, run.found)
+            if run.rightful:
+                # The first are decided anew, so what models find beside all of them is of no use.
+                return
     _refuse(run, list(run.open), OUT_OF_TIME)
     if run.found is not before:
         run.found = finish(run, run.found)

@@ -27,7 +27,6 @@ from kai_cp_models.joint.goals import GOALS, Disruption
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import StageResult
-from kai_cp_models.joint.victim_candidates import VictimOrder
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
@@ -148,11 +147,7 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     """Decide the asks of the run: all together, or some first and the others, which it names, by rights."""
     before, others = run.cycle.waiting.copy(), set[GroupKey]()
     admit_all(run)
-    # If the plan is too large, it stays open which units are best lost.
-    while (found := run.found).asks and not found.too_large_to_weigh:
-        # Victims are ranked only where a plan disturbs some; in consolidation that takes a second.
-        if not (first := rightful(run.ranked, found.asks, found.lost or found.disturbed)):
-            break
+    while first := run.rightful:
         run.cycle.waiting.update(before)
         run = run.again()
         run.open, others = {key: run.asks[key] for key in first}, run.asks.keys() - first
@@ -162,27 +157,6 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     else:
         _entitle(run)
     return run, others
-
-
-def rightful(order: VictimOrder, asks: Sequence[Ask], lost: Set[int]) -> frozenset[GroupKey]:
-    """The first asks of a plan that are to be decided without the others (formulation 1.3), so that no unit
-    is lost that only the others have a right to; none where these are all asks.
-
-    ``lost``: ranks of the lost units, or of the moved ones where none is lost. An ask with a right to none of
-    them is left out. So are the first that has a right to fewer than an earlier one, and all later ones:
-    without it, that one may take other units.
-    """
-    rights, kept = dict[frozenset[int], frozenset[int]](), list[GroupKey]()
-    for ask in asks if lost else ():
-        takes = order.takes(ask)
-        if takes not in rights:
-            mine = takes & lost
-            if any(mine < one for one in rights.values()):
-                break
-            rights[takes] = mine
-        if rights[takes]:
-            kept.append(ask.group.key)
-    return frozenset(kept if len(kept) < len(asks) else ())
 
 
 def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:

@@ -63,6 +63,27 @@ class Opening:
         return bisect_left(self._ends, True, key=enough)
 
 
+def rightful(order: VictimOrder, asks: Sequence[Ask], lost: Set[int]) -> frozenset[GroupKey]:
+    """The first asks of a plan that are to be decided without the others (formulation 1.3), so that no unit
+    is lost that only the others have a right to; none where these are all asks.
+
+    ``lost``: ranks of the lost units, or of the moved ones where none is lost. An ask with a right to none of
+    them is left out. So are the first that has a right to fewer than an earlier one, and all later ones:
+    without it, that one may take other units.
+    """
+    rights, kept = dict[frozenset[int], frozenset[int]](), list[GroupKey]()
+    for ask in asks if lost else ():
+        takes = order.takes(ask)
+        if takes not in rights:
+            mine = takes & lost
+            if any(mine < one for one in rights.values()):
+                break
+            rights[takes] = mine
+        if rights[takes]:
+            kept.append(ask.group.key)
+    return frozenset(kept if len(kept) < len(asks) else ())
+
+
 @dataclass
 class ActionRun:
     """The triggers of one run of an action, what each of them may disturb, and what is decided."""
@@ -106,6 +127,16 @@ class ActionRun:
         """The triggers that are refused with this one."""
         alone = not self.policy.may_lose and runs(self.base, ask)
         return {ask.group.key: ask} if alone else self.kinds[ask.kind]
+
+    @property
+    def rightful(self) -> frozenset[GroupKey]:
+        """The first admitted asks, if these are to be decided alone first; so far all are decided as one."""
+        found = self.found
+        # If the plan is too large, it stays open which units are best lost.
+        if self.open_units is not None or self.anew or not found.asks or found.too_large_to_weigh:
+            return frozenset()
+        # Victims are ranked only where a plan disturbs some; in consolidation that takes a second.
+        return rightful(self.ranked, found.asks, found.lost or found.disturbed)
 
     @cached_property
     def goals(self) -> GoalList:

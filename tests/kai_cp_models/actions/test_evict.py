@@ -15,7 +15,7 @@ from kai_cp.reader import parse
 from kai_cp_models.actions import admit, evict, eviction_plan, jointly
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, EvictionPlan, NoPlan
 from kai_cp_models.actions.reclaim_bounds import Owners
-from kai_cp_models.actions.run import ActionRun
+from kai_cp_models.actions.run import ActionRun, rightful
 from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.steps import QueueSteps
@@ -393,6 +393,25 @@ def test_a_group_that_a_part_of_reclaim_serves_is_in_no_later_part(
         assert len(groups) == len(set(groups))
 
 
+def test_no_model_looks_for_groups_beside_those_that_are_decided_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan serves a group that has a right to fewer units than an earlier one. So the first groups are
+    decided without it, and what a model found beside all of them would not be used."""
+    attempt, attempts = admit.attempt, list[bool]()
+
+    def attempted(run: ActionRun, chunk: Sequence[Ask], *, optional: bool) -> EvictionPlan | NoPlan:
+        found = run.found
+        if run.open_units is None and not run.anew:
+            attempts.append(bool(rightful(run.ranked, found.asks, found.lost or found.disturbed)))
+        return attempt(run, chunk, optional=optional)
+
+    monkeypatch.setattr(admit, "attempt", attempted)
+    solved(parse(SHAPES["backlog"](16, 0), now=NOW.timestamp()))
+    assert attempts
+    assert not any(attempts)
+
+
 @pytest.mark.parametrize("actions", ["allocate, reclaim, preempt", "preempt, reclaim, allocate"])
 def test_decisions_are_named_in_the_order_in_which_the_actions_run(actions: str) -> None:
     """high preempts low in its own queue, and b reclaims from c."""
@@ -526,7 +545,7 @@ def test_the_first_asks_are_served_before_one_with_fewer_rights(
     names = {name: SimpleNamespace(group=group(name)) for name in rights}
     takes = {id(ask): frozenset(rights[name]) for name, ask in names.items()}
     order = SimpleNamespace(takes=lambda ask: takes[id(ask)])
-    found = evict.rightful(order, list(names.values()), lost)  # type: ignore[arg-type]
+    found = rightful(order, list(names.values()), lost)  # type: ignore[arg-type]
     assert "".join(sorted(key.name for key in found)) == first
 
 
