@@ -664,6 +664,18 @@ def test_a_start_before_the_promise_evicts_no_pod(caplog: pytest.LogCaptureFixtu
     assert {d.triggers[0].name for d in plan.decisions if d.kind == "Evict"} <= {"due"}
 
 
+def test_a_holder_that_cannot_begin_before_its_promise_keeps_it(caplog: pytest.LogCaptureFixture) -> None:
+    """GPUs are free now, but x has the port for another 50 minutes."""
+    needs = {"host_ports": (("TCP", "", 80),)}
+    members = world(
+        runs("x", "n1", 2, lasts="1h", since=10, needs=needs),
+        waits("hero", 1, 4, "1h", reserve=True, waited=60, stored=stored(50, {"n1": 4}), needs=needs),
+    )
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert caplog.messages == []
+    assert holds(plan)["hero"] == ("kept", 50.0, ["n1"])
+
+
 def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) -> None:
     """s is backfill of small, not of hero, which had n2. r overran there, so hero needs n1, and small
     starts beside r. Then s is not in the way of small and owes hero nothing: it stays 30 minutes,

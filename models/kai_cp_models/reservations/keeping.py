@@ -18,7 +18,7 @@ from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.hero import PricedPlaces, priced
 from kai_cp_models.reservations.holders import Holder, drop, stored_holders
 from kai_cp_models.reservations.leaving import Departure
-from kai_cp_models.reservations.mending import at, keep, later, mend
+from kai_cp_models.reservations.mending import at, holder_of, keep, later, mend
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.walk import TOLERANCE, WAITING, Walk
@@ -65,8 +65,9 @@ def _begin_due(walk: Walk) -> None:
     Backfill leaves at the start that was found for its holder. If that start has moved, or has come and did
     not need the capacity, the backfill stays, and what counted on its capacity is planned once more. So
     holders that need no eviction start first, one by one. The others start together, as each of them waits
-    for what it evicts.
+    for what it evicts. A holder that cannot begin before its promise keeps that.
     """
+    early = set[GroupKey]()
     while True:
         mend(walk, at_once=True)
         holds = sorted(walk.holds, key=lambda hold: hold.order)
@@ -74,8 +75,13 @@ def _begin_due(walk: Walk) -> None:
         if not due:
             return
         failed = begin(walk, [hold for hold in due if _has_room(walk, hold)][:1] or due)
-        if failed is not None and failed.stored is not None:
-            walk.report(drop(failed.ask.group, failed.stored, "NotTaken", NOT_TAKEN))
+        if failed is None or (stored := failed.stored) is None:
+            continue
+        if stored.start <= walk.now or failed.key in early:
+            walk.report(drop(failed.ask.group, stored, "NotTaken", NOT_TAKEN))
+        elif isinstance(outcome := _at_promise(walk, holder_of(failed)), NoPlaces):
+            later(walk, holder_of(failed), outcome, at_once=False)
+        early.add(failed.key)
 
 
 def _has_room(walk: Walk, hold: Hold) -> bool:
