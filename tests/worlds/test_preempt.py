@@ -522,6 +522,24 @@ def test_a_right_to_one_victim_is_none_to_the_others(*, pinned: bool, stops: str
     assert (lost(plan), placed(plan)) == ({stops}, {"h"})
 
 
+def test_a_gang_that_moves_a_pod_for_the_first_moves_no_other_for_one_without_a_right(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """h outranks the gang v, of which v-0 moves for it. w outranks only z, which helps it in sum, but on n4 x
+    stays; on n2 it would take the place of v-1, which has no reason to move but w."""
+    at = [{"node_selector": (("at", name),)} for name in "ab"]
+    members = [
+        *(pod("v-0", "n1"), pod("v-1", "n2", spec=spec(2)), pod("x-0", "n4"), pod("z-0", "n4")),
+        *(pod("h-0", spec=spec(**at[0])), pod("w-0", spec=spec(2, **at[1]))),
+    ]
+    priorities = {"h": 90, "w": 50, "x": 50, "z": 10}
+    groups = [group("v", 2, priority=50), *(group(name, priority=p) for name, p in priorities.items())]
+    sizes = {"n1": (1, "a"), "n2": (2, "b"), "n3": (3, "c"), "n4": (2, "b")}
+    nodes = [node(name, gpus=gpus, labels={"at": zone}) for name, (gpus, zone) in sizes.items()]
+    plan = solved(cluster(members, groups, nodes, actions=ACTIONS))
+    assert (placed(plan), evicted(plan), caplog.messages) == ({"h-0"}, {"v-0"}, [])
+
+
 @pytest.mark.parametrize("elsewhere", [0, 4])
 @pytest.mark.parametrize("resource", ["cpu", "nvidia.com/gpu"])
 def test_idle_capacity_elsewhere_gives_no_right(resource: str, elsewhere: int) -> None:

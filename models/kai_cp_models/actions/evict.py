@@ -161,12 +161,14 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
 
 def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
     """Admit further groups beside the admitted ones. Those that may take the same units are decided together;
-    besides units that are disturbed already, only these may be lost for them."""
+    besides pods that left already, only these may leave for them."""
     alike: dict[frozenset[int], dict[GroupKey, Ask]] = {}
     for ask in sorted((run.asks[key] for key in keys), key=attrgetter("entry")):
         alike.setdefault(run.ranked.takes(ask), {})[ask.group.key] = ask
     for takes, run.open in alike.items():
         run.open_units = takes | run.found.disturbed
+        disturbed = map(run.ranked.__getitem__, run.found.disturbed - takes)
+        run.stay = {pod.key for unit in disturbed for pod in unit.pods} - run.taken(run.found.ledger).keys()
         admit_all(run)
 
 

@@ -259,10 +259,12 @@ class _Search:
             lost_to.setdefault(item.group.key, set()).add(takers[0])
         base, units, line = self.run.base, self.model.units, self.run.line
         found = simulate(base, units, answer, line, lost_to=lost_to, allowed=allowed)
-        if not self.run.policy.by_share or found.ledger is None:
+        if found.ledger is None:
             return found
-        beyond = overreaching(base, answer.asks, found.ledger, owners)
-        return found if beyond is None else replace(found, ledger=None)
+        beyond = not self.run.stay.isdisjoint(self.run.taken(found.ledger)) or (
+            self.run.policy.by_share and overreaching(base, answer.asks, found.ledger, owners) is not None
+        )
+        return replace(found, ledger=None) if beyond else found
 
     def _cut(self, answer: Answer, simulated: Simulated) -> None:
         """Refuse an answer that does not hold when simulated."""

@@ -103,6 +103,8 @@ class ActionRun:
         one more."""
         self.open_units: Set[int] | None = None
         """Ranks of the units that may be disturbed at this point; None: all that admitted asks may take."""
+        self.stay: Set[PodKey] = frozenset()
+        """Pods of such units that may not leave."""
         self.found = EvictionPlan(self.base, (), (), {}, (), complete=True)
         """The plan so far, of what is admitted; at first nothing is."""
         self.open, self.refused = dict(self.asks), set[GroupKey]()
