@@ -29,11 +29,13 @@ from kai_cp.explain.kinds import (
     tolerate,
     uncordon,
 )
+from kai_cp.explain.operations import QUEUE_RESOURCES
 from kai_cp.explain.raises import SHARES, raise_limit, raise_quota
 from kai_cp.explain.sentences import words
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, Listing, Spent, Trials
 from kai_cp.json_types import Object
+from kai_cp_models.pods import UNLIMITED
 from kai_cp_models.queries.why import (
     ALL_SECONDS,
     DEVICE_RULES,
@@ -90,6 +92,8 @@ _PROPOSED: Final = frozenset(("move", "stop"))
 """Kinds for which a model proposes the changes."""
 _PART_OF_A_PAIR: Final = 0.25
 """The same for two kinds together if a model proposes one of them."""
+_PART_OF_A_SECOND_PAIR: Final = 0.1
+"""The same where a pair is known, which it could only replace by a cheaper one."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
 """Kinds that are not combined with others."""
 
@@ -240,8 +244,9 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
         blocked = not all(any(kind_of(f) in reach for f in s) for s in sets)
         if blocked or (best is not None and best[0] < rank):
             continue
+        share = _PART_OF_A_PAIR if best is None else _PART_OF_A_SECOND_PAIR
         try:
-            with _part(trials, _PART_OF_A_PAIR if proposed else _PART):
+            with _part(trials, share if proposed else _PART):
                 fix = pairs.least(*pair)
         except Spent as spent:
             late = str(spent)
@@ -291,7 +296,7 @@ class _Pairs:
                 if over := trials.cycles.over():
                     raise Spent(over)
                 with suppress(BadOperation):
-                    situation = trials.cycles.decide(trials.changed(plenty)).situation
+                    situation = trials.after(plenty).here
                     group = situation.snapshot.group_by_key[trials.key]
                     with trials.cycles.work.at_most(ALL_SECONDS):
                         found = blocking_of(situation, group, trials.cycles.work)
@@ -306,12 +311,11 @@ def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Object]]:
     move.
     """
     group, snapshot = trials.group, trials.snapshot
-    name = str(trials.key)
+    name, ops = str(trials.key), list[Object]()
     if kind == "repair":
         yield from repairs(trials)
     elif kind == "uncordon":
         raw = {n["metadata"]["name"]: n for n in trials.raw["rawObjects"].get("nodes") or []}
-        ops: list[Object] = []
         for node in snapshot.nodes:
             if (raw.get(node.name, {}).get("spec") or {}).get("unschedulable"):
                 ops.append({"op": "uncordon", "nodes": [node.name]})
@@ -320,18 +324,13 @@ def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Object]]:
         if ops:
             yield ops
     elif kind in ("raise-limit", "raise-quota"):
-        queues = snapshot.queue_path.get(group.queue, ())
-        yield [
-            {
-                "op": "set-queue",
-                "queue": queue,
-                "resource": r,
-                "field": kind.removeprefix("raise-"),
-                "value": -1,
-            }
-            for queue in queues
-            for r in ("gpu", "cpu", "memory")
-        ]
+        field = kind.removeprefix("raise-")
+        for queue in snapshot.queue_path.get(group.queue, ()):
+            bounds = zip(QUEUE_RESOURCES, getattr(snapshot.queue_by_name[queue], field), strict=True)
+            op = {"op": "set-queue", "queue": queue, "field": field, "value": -1}
+            ops += [{**op, "resource": resource} for resource, bound in bounds if bound != UNLIMITED]
+        if ops:
+            yield ops
     elif kind == "tolerate":
         keys = sorted({t.key for node in snapshot.nodes for t in node.taints})
         if keys:

@@ -11,12 +11,12 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.decisions import cut_during
-from kai_cp.explain.cycle import Cycles, DecidedCycle
+from kai_cp.explain.cycle import READ_WORK, Cycles, DecidedCycle
 from kai_cp.explain.draft import BadOperation, Draft
 from kai_cp.explain.operations import applied
 from kai_cp.json_types import Object
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.queries.why import Blocking, Situation
+from kai_cp_models.queries.why import Blocking, Situation, shut_out
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
 MOST_BELOW: Final = 32
@@ -92,7 +92,7 @@ class Trials:
         helps: Callable[[DecidedCycle], bool] | None = None,
     ) -> None:
         """``before``: operations that come before every candidate (a combined fix). ``beside``: further pod
-        groups that the question names, with ``helps``: what a cycle must do; None: admit the pod group."""
+        groups that the question names, with ``helps``: what else a cycle must do than admit the pod group."""
         self.cycles = cycles
         self.base = base
         self.key = key
@@ -101,6 +101,7 @@ class Trials:
         self.asked = frozenset((key, *beside))
         self.helps = helps or (lambda decided: decided.admits(key))
         self._known: dict[bytes, DecidedCycle | None] = {}
+        self._after: dict[bytes, Situation] = {}
 
     @property
     def situation(self) -> Situation:
@@ -108,9 +109,24 @@ class Trials:
         return self.base.situation
 
     @cached_property
+    def _shut_out(self) -> bool:
+        return shut_out(self.snapshot, self.cycles.settings, self.key)
+
+    def _shuts_out(self, draft: Draft) -> bool:
+        """Whether no node of a draft takes what the group needs next, which shows without a cycle."""
+        self.cycles.work.left -= READ_WORK
+        snapshot = self.cycles.parse(draft)
+        return self.key in snapshot.group_by_key and shut_out(snapshot, self.cycles.settings, self.key)
+
+    @property
     def here(self) -> Situation:
         """The cycle after the preceding operations; they may have added nodes."""
-        return self.cycles.decide(self.changed(self.before)).situation if self.before else self.situation
+        if not self.before:
+            return self.situation
+        text = orjson.dumps(self.before)
+        if text not in self._after:
+            self._after[text] = self.cycles.decide(self.changed(self.before)).situation
+        return self._after[text]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -138,7 +154,7 @@ class Trials:
             beside=self.asked,
             helps=self.helps,
         )
-        found._known = self._known
+        found._known, found._after = self._known, self._after
         return found
 
     def changed(self, ops: Sequence[Object]) -> Draft:
@@ -153,7 +169,11 @@ class Trials:
             if over := self.cycles.over():
                 raise Spent(over)
             try:
-                decided = self.cycles.decide(self.changed(every))
+                draft = self.changed(every)
+                if self._shut_out and self._shuts_out(draft):
+                    self._known[text] = None
+                    return None
+                decided = self.cycles.decide(draft)
                 helps = self.helps(decided)
                 if not helps and cut_during(decided.situation.plan.stages) is not None:
                     raise Spent("the deadline cut a cycle off")  # It shows nothing.

@@ -39,6 +39,7 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod, PodSt
 from kai_cp_models.policy import ActionName
 from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.rules.static.taints import REFUSING, tolerates
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Shares, Snapshot, Taint
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "refused_nodes",
     "refuses",
     "shortages",
+    "shut_out",
     "subject_of",
     "wanted_below",
     "within_limits",
@@ -104,6 +106,16 @@ def question_of(situation: Situation, group: PodGroup) -> object:
 def asked_classes(situation: Situation, group: PodGroup) -> list[AskClass]:
     """The next batch of a pod group, class by class, each with the nodes that static rules refuse."""
     return classes_of(situation.after, situation.gang(group.key), situation.batch(group.key))
+
+
+def shut_out(snapshot: Snapshot, settings: Settings, key: GroupKey) -> bool:
+    """Whether no node takes one of the pods of the group's next batch, even if it is empty.
+
+    Then no cycle on the snapshot admits the group.
+    """
+    ledger = Ledger.of(snapshot, settings.rules, close_gangs=settings.objective.close_gangs)
+    batch = ledger.fixed.gangs[key].at_first.batch
+    return batch is not None and not all(map(ledger.fixed.table.takes_when_empty, batch.all_pods))
 
 
 def lasting(situation: Situation, group: PodGroup, sets: Iterable[Families]) -> list[Families]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.fixes import _Pairs
+from kai_cp.explain.trials import Trials
 from kai_cp_models.plan import CUT, Stage
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.queries.why import Situation, shortages
+from kai_cp_models.queries.why import Blocking, Situation, shortages
 from kai_cp_models.settings import ExplainSettings, FixKind, Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support.objects import Object
@@ -300,6 +304,32 @@ FIRM: Object = {"preemptibility": "non-preemptible"}
 def test_two_kinds_together_are_found_where_no_kind_helps_alone(world: Object, amounts: Object) -> None:
     found = fixes(world)
     assert (list(found), found["combined"]["amounts"]) == (["combined"], amounts)
+
+
+def test_the_cycle_after_all_that_a_kind_can_do_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here with one GPU less, beside which moves and stops are looked for; it was tried alone before that."""
+    worlds: list[bytes] = []
+
+    def decide(
+        cycles: Cycles, draft: Draft, made: Callable[..., DecidedCycle] = Cycles.decide
+    ) -> DecidedCycle:
+        worlds.append(orjson.dumps([draft.now, draft.raw], option=orjson.OPT_SORT_KEYS))
+        return made(cycles, draft)
+
+    monkeypatch.setattr(Cycles, "decide", decide)
+    nodes, pods = [node("n0", gpus=2), node("n1", gpus=2)], [pod("r0", "n0", gpus=2), pod("r1", "n1", gpus=2)]
+    firm = {"preemptibility": "non-preemptible"}
+    fixes(cluster(nodes, [*pods, pod("w", gpus=1), pod("x", gpus=3)], groups={"r0": firm, "r1": firm}))
+    assert max(Counter(worlds).values()) == 2
+
+
+def test_a_request_that_no_node_takes_is_refused_without_a_cycle() -> None:
+    cycles = Cycles(Settings())
+    raw = cluster([node("n0", gpus=4), node("n1", gpus=4)], [pod("r", "n0", gpus=1), pod("x", gpus=8)])
+    trials = Trials(cycles, cycles.decide(Draft(raw, NOW)), X, Blocking())
+    ask: Object = {"op": "set-request", "podGroup": str(X), "resource": "nvidia.com/gpu"}
+    helps = {asked: trials.admits([{**ask, "value": asked}]) is not None for asked in (6, 5, 4)}
+    assert (helps, cycles.count) == ({6: False, 5: False, 4: True}, 2)
 
 
 def test_pairs_of_a_model_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
