@@ -122,9 +122,9 @@ def to_json(
         "queues": {
             name: {
                 **_parent(snapshot, name),
-                "fairShare": _shares(report.fair_share),
-                "allocatedBefore": _shares(report.allocated_before),
-                "allocatedAfter": _shares(report.allocated_after),
+                "fairShare": by_resource(report.fair_share),
+                "allocatedBefore": by_resource(report.allocated_before),
+                "allocatedAfter": by_resource(report.allocated_after),
             }
             for name, report in sorted(plan.queues.items())
         },
@@ -267,7 +267,8 @@ def _number(value: float) -> float | int | None:
     return plain_number(value) if math.isfinite(value) else None
 
 
-def _shares(shares: Shares) -> dict[str, float | int | None]:
+def by_resource(shares: Shares) -> dict[str, float | int | None]:
+    """Shares as documents write them; infinite ones are None."""
     return {"gpu": _number(shares.gpu), "cpu": _number(shares.cpu), "memory": _number(shares.memory)}
 
 

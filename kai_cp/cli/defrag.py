@@ -80,14 +80,14 @@ def defrag(
     kai-cp defrag snapshot.zip --for gang=8x8@rack --format json
     """
     from kai_cp.fragmentation import to_json
-    from kai_cp_models.queries.moves import BadQuestion, frontier, question_of
+    from kai_cp_models.queries.moves import BadQuestion, frontier, question_like, question_of
 
     settings = settings_or_exit(config, {})
     found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings)
     try:
         question = question_of(found, free, gang)
     except BadQuestion as problem:
-        fail(str(problem), WRONG_USAGE)
+        fail(f"{problem}{question_like(gang or free or '')}", WRONG_USAGE)
     reached = frontier(
         found,
         settings,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.decisions import ENGINE, by_resource, rfc3339, version
 from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out, difference
 from kai_cp.explain.draft import BadOperation, Draft
 from kai_cp.explain.operations import applied, beside_the_present, path_of
@@ -15,7 +15,6 @@ from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodKey
 from kai_cp_models.queries.shares import queue_shares
 from kai_cp_models.queries.why import Situation, gpu_bound, moves_fit
-from kai_cp_models.snapshot import Shares
 
 SCHEMA: Final = "whatif/1"
 BETWEEN_SECONDS: Final = 60.0
@@ -127,13 +126,7 @@ def summary(decided: DecidedCycle) -> Object:
             {"name": s.name, "status": s.status, "objective": s.objective, "bound": s.bound}
             for s in plan.stages
         ],
-        "fairShares": {name: _shares(shares.fair) for name, shares in queue_shares(decided.snapshot).items()},
-    }
-
-
-def _shares(shares: Shares) -> Object:
-    return {
-        "gpu": plain_number(shares.gpu),
-        "cpu": plain_number(shares.cpu),
-        "memory": plain_number(shares.memory),
+        "fairShares": {
+            name: by_resource(shares.fair) for name, shares in queue_shares(decided.snapshot).items()
+        },
     }

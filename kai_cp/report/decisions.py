@@ -17,6 +17,7 @@ from kai_cp.report.page import Page
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import estimated, over_time, reserved
 from kai_cp.report.rolled_out import rolled_out
+from kai_cp.report.rows import pod_of
 from kai_cp.report.section import IN_PLACE, Cell, Names, Section, Shortening, ignored, skipped
 from kai_cp.report.terminal import age, amount, gpus
 from kai_cp.worker import End
@@ -42,12 +43,12 @@ def shortening(document: Document) -> Shortening:
 def _sections(document: Document, stages: bool) -> Iterator[Section]:
     decisions: Sequence[Document] = document["decisions"]
     of = {kind: [d for d in decisions if d["kind"] == kind] for kind in ("Bind", "Nominate", "Evict")}
-    new_place = {_pod(d): d["node"] for d in of["Nominate"]}
-    evicted = {_pod(d) for d in of["Evict"]}
+    new_place = {pod_of(d): d["node"] for d in of["Nominate"]}
+    evicted = {pod_of(d) for d in of["Evict"]}
     yield _waiting(document["unscheduled"], document.get("now", ""))
     yield _partition(document["unscheduled"])
     yield _evicted(of["Evict"], new_place)
-    yield _starting(of["Bind"], [d for d in of["Nominate"] if _pod(d) not in evicted])
+    yield _starting(of["Bind"], [d for d in of["Nominate"] if pod_of(d) not in evicted])
     held = [*(document.get("reservations") or ()), *(document.get("draining") or ())]
     yield reserved(held, document.get("now", ""))
     yield over_time(held, document.get("now", ""))
@@ -58,10 +59,6 @@ def _sections(document: Document, stages: bool) -> Iterator[Section]:
     yield ignored(document.get("ignoredFields", {}))
     if stages:
         yield _stages(document["stages"])
-
-
-def _pod(decision: Document) -> tuple[str, str]:
-    return decision["namespace"], decision["pod"]
 
 
 def _group(decision: Document) -> str:
@@ -128,11 +125,11 @@ def _waiting(entries: Sequence[Document], now: str) -> Section:
 def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], str]) -> Section:
     rows = []
     for (group, action, triggers), pods in _by_group(decisions).items():
-        goes = _goes([(d["node"], new_place.get(_pod(d))) for d in pods])
+        goes = _goes([(d["node"], new_place.get(pod_of(d))) for d in pods])
         old = _nodes([d["node"] for d in pods])
         trigger = Names(triggers) if triggers else "-"
         rows.append((group, _queue(pods[0]), str(len(pods)), _gpus(pods), trigger, goes, old, action))
-    lost = sum(d.get("gpus") or 0 for d in decisions if _pod(d) not in new_place)
+    lost = sum(d.get("gpus") or 0 for d in decisions if pod_of(d) not in new_place)
     return Section(
         f"Evicted; {gpus(lost)} of running work {'is' if lost == 1 else 'are'} lost" if lost else "Evicted",
         ("Pod group", "Queue", "Pods", "GPUs", "For", "And then", "From", "By"),

@@ -23,6 +23,11 @@ def rows(name: str, document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         yield tuple(name if column == "input" else found.get(column, "") for column in COLUMNS)
 
 
+def pod_of(decision: Mapping[str, Any]) -> tuple[str, str]:
+    """The namespace and the name of the pod of a decision."""
+    return decision["namespace"], decision["pod"]
+
+
 def names(document: Mapping[str, Any]) -> Iterator[str]:
     """``pod/NAMESPACE/NAME`` of every decision, ``podgroup/NAMESPACE/NAME`` of every group that stays
     pending.

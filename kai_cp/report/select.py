@@ -8,6 +8,7 @@ from typing import Any
 
 from kai_cp.explain.draft import nearest
 from kai_cp.json_types import Document
+from kai_cp.report.rows import pod_of
 from kai_cp_models.snapshot import Snapshot
 
 
@@ -70,7 +71,7 @@ class Selection:
             return [entry for entry in document.get(key, ()) if self.takes(*owner(entry), queues)]
 
         evicted = {
-            _pod(decision)
+            pod_of(decision)
             for decision in document["decisions"]
             if any(self.takes(group, queue_of.get(group), queues) for group in decision.get("for", ()))
         }
@@ -80,7 +81,7 @@ class Selection:
             "decisions": [
                 decision
                 for decision in document["decisions"]
-                if self.takes(*_decided(decision), queues) or _pod(decision) in evicted
+                if self.takes(*_decided(decision), queues) or pod_of(decision) in evicted
             ],
             "unscheduled": chosen("unscheduled", _listed),
             "reservations": chosen("reservations", _listed),
@@ -124,10 +125,6 @@ def keys_of(snapshot: Snapshot) -> set[str]:
     """The pod groups and pods of a snapshot, also those that were set aside, as ``NAMESPACE/NAME``."""
     aside = (entry.item.partition(" ")[2] for entry in snapshot.set_aside)
     return {*(str(one.key) for one in snapshot.groups), *(str(one.key) for one in snapshot.pods), *aside}
-
-
-def _pod(decision: Document) -> tuple[str, str]:
-    return decision["namespace"], decision["pod"]
 
 
 def _listed(entry: Document) -> tuple[str, str | None]:

@@ -147,6 +147,7 @@ class TestUsage:
             ),
             (("solve", DEMO, "--budget", "x"), "Invalid value for '--budget': expected a number\n"),
             (("what-if", DEMO, "--most", "0"), "'--most': expected a number greater than or equal to 1"),
+            (("defrag", DEMO, "--for", "nodes=4"), "such as gang=8x8@rack; ask --free nodes --most 4"),
             (("schema", "decision"), "there is no document decision; the nearest: decisions"),
             (
                 ("config", "explain", "solver.pat"),

@@ -26,6 +26,15 @@ def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> Defra
     return DefragQuestion(_level(snapshot, free, "--free"))
 
 
+def question_like(text: str) -> str:
+    """The options that ask for what a goal wants, as the end of a sentence; "" for a text that is no goal."""
+    try:
+        what, wanted = goals.goal(text)
+    except ValueError:
+        return ""
+    return f"; ask {'--for' if what.startswith('gang=') else '--free'} {what} --most {wanted}"
+
+
 def goal_of(snapshot: Snapshot, text: str) -> tuple[DefragQuestion, int]:
     """The question of ``defrag.goal`` and the wanted value: ``nodes=4``, ``gang=8x8@rack=2``.
 

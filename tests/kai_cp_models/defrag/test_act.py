@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from kai_cp.reader.annotations import OwnAnnotations
 from kai_cp_models.check import violations
 from kai_cp_models.defrag.notes import moved
-from kai_cp_models.defrag.questions import BadQuestion, goal_of
+from kai_cp_models.defrag.questions import BadQuestion, goal_of, question_like, question_of
 from kai_cp_models.defrag.windows import opening, window
 from kai_cp_models.engine import decide
 from kai_cp_models.extras import Extras
@@ -334,3 +334,16 @@ def test_act_needs_bounds(missing: dict[str, Any]) -> None:
 def test_bad_goals(text: str) -> None:
     with pytest.raises(BadQuestion, match=r"defrag\.goal"):
         goal_of(cluster(nodes=NODES, groups=[], pods=[]), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [("nodes=4", "--free nodes --most 4"), ("gang=1x4=2", "--for gang=1x4 --most 2"), ("nodes", "")],
+)
+def test_a_goal_has_options_that_ask_for_it(text: str, options: str) -> None:
+    assert question_like(text) == (f"; ask {options}" if options else "")
+    if options:
+        option, what, _, _ = options.split()
+        free, gang = (what, None) if option == "--free" else (None, what)
+        world = cluster(nodes=NODES, groups=[], pods=[])
+        assert question_of(world, free, gang) == goal_of(world, text)[0]
