@@ -73,7 +73,7 @@ def read_manifests(file: Path) -> tuple[list[tuple[str, dict[str, Any]]], list[s
     for i, document in enumerate(_documents(file)):
         for where, one in _unrolled(f"document {i + 1}", document):
             if isinstance(one, dict) and "rawObjects" in one:
-                raise ValueError(f"is a snapshot{_EXPECTED}")
+                raise ValueError(f"this is a snapshot{_EXPECTED}")
             if not isinstance(one, dict):
                 problems.append(f"{where}: expected an object")
                 continue

@@ -23,6 +23,8 @@ from kai_cp.reader.fields import Malformed, object_at, text_at
 
 _LONGEST: Final = LONGEST_LABEL - len("kai-cp-scheduler-")
 """The most letters of a shard's name in the chart, in a release called ``kai-cp``."""
+_SECTIONS: Final = frozenset(key.partition(".")[0] for key in (*HELM, *HELM_NOT))
+"""The sections of KAI's Helm values."""
 USUAL: Final = ("podgrouper", "podgroup-controller", "queue-controller")
 
 
@@ -73,10 +75,11 @@ def migrate(documents: Sequence[tuple[str, Document]]) -> Migration:
                 _config(found, where, object_at(document, "spec"))
             elif kind == "SchedulingShard":
                 shards.append(_shard(found, where, document))
-            elif kind is None:
+            elif kind is None and (not document or not _SECTIONS.isdisjoint(document)):
                 _helm(found, where, document)
             else:
-                found.unread.append(f"{where}: a {kind} is neither Config, SchedulingShard nor Helm values")
+                what = "this" if kind is None else f"a {kind}"
+                found.unread.append(f"{where}: {what} is neither Config, SchedulingShard nor Helm values")
         except Malformed as problem:
             found.unread.append(f"{where}: {problem}")
     if shards:

@@ -221,6 +221,15 @@ def test_the_command_reads_files_and_changes_nothing(tmp_path: Path) -> None:
     assert (absent.returncode, absent.stderr) == (1, said)
 
 
+def test_a_snapshot_or_an_answer_is_not_taken_for_helm_values() -> None:
+    said = "this is neither Config, SchedulingShard nor Helm values"
+    for document in ({"rawObjects": {"pods": [{"kind": "Pod"}]}}, {"schema": "decisions/1", "stages": [{}]}):
+        found = of(document)
+        assert ([one.partition(": ")[2] for one in found.unread], found.left) == ([said], [])
+    assert of({"global": {"x": 1}, "y": 1}).left == ["global.x: has no counterpart", "y: has no counterpart"]
+    assert not of({}).unread
+
+
 @pytest.mark.parametrize("text", ["a: [", "- 1", ""])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.yaml"

@@ -141,7 +141,7 @@ def test_a_whole_snapshot_is_told_where_it_belongs(tmp_path: Path, command: str)
     file.write_text(json.dumps({"config": {}, "rawObjects": {"pods": [POD]}}))
     done = ran(command, file)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert f"{file}: is a snapshot; expected manifests" in done.stderr
+    assert f"{file}: this is a snapshot; expected manifests" in done.stderr
     packed = tmp_path / "snapshot.json.gz"
     packed.write_bytes(gzip.compress(file.read_bytes()))
     done = ran(command, packed)
