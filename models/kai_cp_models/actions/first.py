@@ -167,9 +167,9 @@ def _less_moved(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
 
 def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
-    base, ranked, asks, taken = run.base, plan.units, plan.admitted, run.taken(ledger)
+    base, ranked, asks = run.base, plan.units, plan.admitted
     away = [not all(map(ledger.stays, item.pods)) for item in ranked]
-    owners = shared_out(run.ranked, asks, ranked, away, taken)
+    owners = shared_out(run.ranked, asks, ranked, away, plan.taken)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.pods]
     # The sum of GPUs bounds the loss of any plan.
@@ -203,9 +203,9 @@ def _cleared(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     if not drain.served:
         return None
     settle_moves(drain.ledger, [run.base.snapshot.pod_by_key[key] for key in drain.taken_by])
-    taken, plan = run.taken(drain.ledger), run.disruption(drain.ledger, run.ranked, drain.served)
+    plan = run.disruption(drain.ledger, run.ranked, drain.served)
     takers = (
-        (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in taken))
+        (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in plan.taken))
         for item in run.ranked
     )
     owners = {item: tuple(asks) for item, asks in takers if asks}

@@ -74,7 +74,6 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     """Let the evicted pods of a group run again where they ran, if they have room there, and return these:
     first pods that have another place now, one by one; of the others as many as the gang allows.
     """
-    gang = ledger.fixed.gangs[key]
     found = [pod for pod in pods if pod.key in ledger.held and come_home(ledger, [pod])]
     lost = (pod for pod in pods if not ledger.stays(pod))
     left: dict[PodKey, Pod] = {}
@@ -87,7 +86,8 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
             left[pod.key] = pod
     if not left:
         return found
-    status_of = as_pending(ledger, left)
+    # Most victims stay away, and a gang is made when it is asked for.
+    gang, status_of = ledger.fixed.gangs[key], as_pending(ledger, left)
     tally = gang.tally(status_of)
 
     def settle(pods: Iterable[Pod]) -> None:
@@ -183,7 +183,7 @@ def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, promises: boo
 
 def all_left(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
     """Whether these evicted pods are all of the group that ran, and nothing else of it has changed."""
-    running = sum(pod.status in ACTIVE_ALLOCATED for pod in ledger.fixed.gangs[key].pods)
+    running = sum(pod.status in ACTIVE_ALLOCATED for pod in ledger.snapshot.members[key])
     return len(pods) == ledger.touched.get(key) == running and all(p.key in ledger.evicted for p in pods)
 
 
@@ -213,11 +213,10 @@ def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
 def start_now(ledger: Ledger, key: GroupKey) -> None:
     """Bind the pods of a group whose places of this cycle are idle now. A gang whose needed pods wait, or
     leave, starts together (4.2)."""
-    gang = ledger.fixed.gangs[key]
-    given = [pod for pod in gang.pods if pod.key in ledger.held]
+    given = [pod for pod in ledger.snapshot.members[key] if pod.key in ledger.held]
     for pod in (pod for pod in given if pod.status is PodStatus.PENDING):
         node, names, _ = ledger.held[pod.key]
         ledger.unplace(pod)
         ledger.place(pod, node, names, pipelined=not ledger.fits_on(pod, node, now=True))
     if given:
-        Placer(gang).start_together(ledger, given)
+        Placer(ledger.fixed.gangs[key]).start_together(ledger, given)

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import accumulate, compress
-from operator import is_not
+from operator import is_not, not_
 
 import numpy as np
 
@@ -168,8 +168,9 @@ class ActionRun:
     def taken(self, ledger: Ledger) -> dict[PodKey, Place | None]:
         """The pods that are not where they were, and where that was."""
         base, pods = self.base, ledger.snapshot.pod_by_key
-        found = {key: base.place_of(pod) for key, pod in ledger.evicted.items() if key not in base.evicted}
-        # Nearly all are held there as they were, by the same record.
+        # Nearly all left before, or are held there as they were, by the same record.
+        new = compress(ledger.evicted.values(), map(not_, map(base.evicted.__contains__, ledger.evicted)))
+        found = {pod.key: base.place_of(pod) for pod in new}
         other = compress(base.held, map(is_not, map(ledger.held.get, base.held), base.held.values()))
         return found | {key: base.place_of(pods[key]) for key in other if self.away(key, ledger)}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
 from typing import Final, TypeAlias
@@ -36,7 +36,7 @@ class Disruption:
     place for it.
 
     ``lost``: whether each of the ``units`` is lost. ``moved``: pods with another place; those of places of
-    this cycle do so at no cost.
+    this cycle do so at no cost. ``taken``: see ``of``.
     """
 
     units: Sequence[EvictionUnit]
@@ -44,6 +44,7 @@ class Disruption:
     moved: frozenset[PodKey]
     admitted: Sequence[Ask]
     objective: ObjectiveSettings
+    taken: Mapping[PodKey, Place | None] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -70,7 +71,7 @@ class Disruption:
             part = whole & away
             lost.append(bool(part) and (part == whole or any(pod.key not in gone for pod in members)))
             away.subtract(part if lost[-1] else ())
-        return Disruption(units, lost, moved, admitted, objective)
+        return Disruption(units, lost, moved, admitted, objective, taken)
 
 
 Values = tuple[int, ...]

@@ -415,6 +415,27 @@ def test_an_action_that_is_decided_twice_looks_for_first_plans_once(
 
 
 @pytest.mark.usefixtures("speechless")
+def test_a_first_plan_looks_once_for_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All places of the cycle are looked at for it, and a queue after the other makes a plan."""
+    looked, look, plans = list[Ledger](), ActionRun.taken, first.first_plans
+
+    def counted(run: ActionRun, ledger: Ledger) -> Any:
+        looked.append(ledger)
+        return look(run, ledger)
+
+    def made(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
+        looked.clear()
+        found = plans(run, chunk)
+        assert looked
+        assert len(set(map(id, looked))) == len(looked)
+        return found
+
+    monkeypatch.setattr(admit, "first_plans", made)
+    monkeypatch.setattr(ActionRun, "taken", counted)
+    assert evicted(solved(world(0, "preempt")))
+
+
+@pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("action", ["reclaim", "preempt"])
 def test_units_in_the_way_are_found_without_those_that_come_home_for_certain(
     action: ActionName, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from kai_cp_models.actions.home import come_home, has_room_at_home, return_home, settle_moves
+from kai_cp_models.actions.home import (
+    all_left,
+    come_home,
+    has_room_at_home,
+    put_elsewhere,
+    return_home,
+    settle_moves,
+)
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import (
     UNLIMITED,
@@ -142,6 +149,19 @@ def test_pod_that_leaves_first_does_not_come_home_before_the_next_one(home: str,
     ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
     came = return_home(ledger, GroupKey("ns", "x"), [x[2], x[1]])
     assert came == ([x[2]] if returns else [])
+
+
+def test_no_gang_is_made_of_a_victim_that_stays_away() -> None:
+    """y has the place of x, as most victims of a large plan stay away; the gangs of all would take time."""
+    x, y = pod("x-0", "n1", spec=spec(8)), pod("y-0", spec=spec(8))
+    ledger, key = Ledger.of(cluster([x, y])), GroupKey("ns", "x")
+    ledger.evict(x)
+    assert all_left(ledger, key, [x])
+    ledger.place(y, 0, pipelined=True)
+    assert not return_home(ledger, key, [x])
+    assert not put_elsewhere(ledger, key, [x])
+    settle_moves(ledger, [x])
+    assert key not in ledger.fixed.gangs
 
 
 def came_home(x: PodGroup, running: Sequence[Pod], victims: Sequence[Pod], gone: str, gpus: int) -> set[str]:
