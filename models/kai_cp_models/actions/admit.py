@@ -190,6 +190,7 @@ def _refuse(run: ActionRun, keys: Sequence[GroupKey], why: Refusal) -> None:
     # The action might have found some, had the clock not ended it.
     cut = why is OUT_OF_TIME and run.cycle.budget.passed()
     run.refused.update(keys)
+    run.undecided.update(keys if why is OUT_OF_TIME else ())
     for key in keys:
         open_.pop(key, None)
         if cut:

@@ -123,15 +123,17 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
             withdrawn |= (gone := run.base.held.keys() - cycle.ledger.held.keys())
             # With many units another run takes longer than it is worth; they ask in the next cycle.
-            asking = gone if len(run.ranked) <= LIMITS.open_units else ()
+            few = len(run.ranked) <= LIMITS.open_units
+            asking = gone if few else ()
             further = {group for key in asking if (group := cycle.snapshot.pod_by_key[key].group)}
             if policy.by_share:
                 # Those are within their share only because of what the admitted ones took.
                 further |= _over_share(run, Beside(run).book) - _over_share(run, run.found.ledger.book)
             if further:
                 parts.append(further)
-            if again := others & run.refused:
-                # What the plan leaves may serve more of those that were decided beside it.
+            if again := run.refused & (others | run.undecided if few else others):
+                # What the plan leaves may serve more of those that were decided beside it, and first plans
+                # more of those that models had no work left for.
                 parts.insert(0, again)
     found = [run.found for run in runs]
     if policy.by_share:

@@ -109,6 +109,8 @@ class ActionRun:
         """The plan so far, of what is admitted; at first nothing is."""
         self.open, self.refused = dict(self.asks), set[GroupKey]()
         """The triggers that are not decided yet, and those that are refused."""
+        self.undecided = set[GroupKey]()
+        """Those that were refused because the search had ended."""
         self.refusals = RefusalCache(self.base, self.policy)
 
     def again(self) -> ActionRun:

@@ -88,6 +88,18 @@ def test_triggers_that_fit_as_it_is_need_no_model(monkeypatch: pytest.MonkeyPatc
     assert placed(plan) == {f"{name}-0" for name in TRIGGERS}
 
 
+def test_a_group_that_models_have_no_work_left_for_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first plan serves only the first trigger, and no model finds another one. Beside what is admitted,
+    first plans serve one after the other."""
+    first_plans = admit.first_plans
+    monkeypatch.setattr(admit, "first_plans", lambda run, chunk: first_plans(run, chunk[:1]))
+    monkeypatch.setattr(admit, "attempt", lambda run, chunk, **_: NoPlan(eviction_plan.OUT_OF_TIME))
+    plan = solved(world())
+    assert placed(plan) == {f"{name}-0" for name in TRIGGERS}
+
+
 def entitling(*others: Pod) -> Plan:
     """Reclaim on two nodes of six GPUs. Queues a, b and c deserve four each, and have a group of their name.
     Group u of queue a needs four pods that wait.

@@ -76,8 +76,8 @@ class TestByHand:
         assert nominated(plan) == {"v-0": "n2", "t-0": "n1"}
 
     def test_a_group_that_asks_for_more_moves_for_an_earlier_one(self) -> None:
-        """t needs all of n1, where a pod of e runs. Beside that, the other pod of e gets no place on n3,
-        though what runs there fits on n2, too.
+        """t needs all of n1, where a pod of e runs. Once that has moved, the other pod of e gets n3, because
+        what runs there fits on n2, too.
         """
         fits = {"n1": "t", "n2": "r", "n3": "e"}
         nodes = [node(name, gpus=2, labels={who: ""}) for name, who in fits.items()]
@@ -86,7 +86,7 @@ class TestByHand:
         running = [pod("e-0", "n1", spec=runs), pod("v-0", "n3", spec=runs)]
         members = [*running, pod("e-1", spec=e1), pod("t-0", spec=t0)]
         plan = solved(world(members, [group("e"), group("t", priority=70)], nodes))
-        assert nominated(plan) == {"e-0": "n2", "t-0": "n1"}
+        assert nominated(plan) == {"e-0": "n2", "t-0": "n1", "v-0": "n2", "e-1": "n3"}
 
     def test_a_group_that_gets_a_place_gives_up_none_of_its_pods(self) -> None:
         """Each needs a whole node: e, which comes first, n1 or n3, and t only n1, where a pod of e runs.
