@@ -124,8 +124,7 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
             withdrawn |= (gone := run.base.held.keys() - cycle.ledger.held.keys())
             # With many units another run takes longer than it is worth; they ask in the next cycle.
             few = len(run.ranked) <= LIMITS.open_units
-            asking = gone if few else ()
-            further = {group for key in asking if (group := cycle.snapshot.pod_by_key[key].group)}
+            further = {group for key in gone if few and (group := cycle.snapshot.pod_by_key[key].group)}
             if policy.by_share:
                 # Those are within their share only because of what the admitted ones took.
                 further |= _over_share(run, Beside(run).book) - _over_share(run, run.found.ledger.book)

@@ -185,22 +185,16 @@ def overreaching(
     again, they got it after the triggers.
     """
     snapshot, book = base.snapshot, _without_withdrawn(base, ledger, owners, withdrawn)
-    taken = _taken(base, ledger, owners)
+    taken, multiplier = _taken(base, ledger, owners), snapshot.policy.saturation_multiplier
     for ask in asks:
-        asked, takes = ask.asked, taken.get(ask.group.key, _Taken())
-        if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
-            victim_allowed(book, ask.group.queue, asked, queue) for queue in takes.disturbed
-        ):
+        queue, preemptible, takes = ask.group.queue, ask.group.preemptible, taken.get(ask.group.key, _Taken())
+        refused = can_reclaim(book, queue, ask.asked, preemptible) is not None
+        if refused or not all(victim_allowed(book, queue, ask.asked, other) for other in takes.disturbed):
             return ask
         units = [(group.queue, holds, amounts.involved(snapshot, pods)) for group, holds, pods in takes.lost]
-        if (units or not ask.group.preemptible) and validate(
-            book,
-            ask.group.queue,
-            asked,
-            ask.group.preemptible,
-            units,
-            multiplier=snapshot.policy.saturation_multiplier,
-            trigger_involved=amounts.involved(snapshot, ask.pods),
+        terms = book, queue, ask.asked, preemptible, units
+        if (units or not preemptible) and validate(
+            *terms, multiplier=multiplier, trigger_involved=amounts.involved(snapshot, ask.pods)
         ):
             return ask
         for group, holds, _ in takes.lost:
@@ -208,7 +202,7 @@ def overreaching(
         for group, change in takes.moved:
             book.charge(group.queue, change, group.preemptible)
         # Up to here it counted with the most that it may be charged, from here on with its charge (2.3).
-        book.charge(ask.group.queue, charged(ledger, ask.pods), ask.group.preemptible)
+        book.charge(queue, charged(ledger, ask.pods), preemptible)
     return None
 
 

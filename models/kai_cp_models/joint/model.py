@@ -142,23 +142,19 @@ class JointModel:
 
     def _collect_units(self) -> None:
         for lost, unit in zip(self.lost, self.units, strict=True):
-            for pod in unit.pods:
-                place = self.ledger.place_of(pod)
-                if place is None:
+            places = ((pod, self.ledger.place_of(pod)) for pod in unit.pods)
+            for pod, (node, names) in ((pod, place) for pod, place in places if place is not None):
+                self._leaver[pod.key], self.gone[pod.key] = pod, lost
+                self._leaving.setdefault(node, []).append(pod)
+                for name in names if pod.spec.gpu.shares else ():
+                    self._members.setdefault((node, name), []).append(pod)
+                if not (unit.movable and self._may_move(pod, node)):
+                    self.moved[pod.key] = self.cp.new_constant(0)
                     continue
-                self._leaver[pod.key] = pod
-                self._leaving.setdefault(place[0], []).append(pod)
-                for name in place[1] if pod.spec.gpu.shares else ():
-                    self._members.setdefault((place[0], name), []).append(pod)
-                if unit.movable and self._may_move(pod, place[0]):
-                    moved = self.cp.new_bool_var(f"moved[{pod.key}]")
-                    self.cp.add_at_most_one(lost, moved)
-                    self.gone[pod.key] = lost + moved
-                    self._collect_move(unit, pod, place[0], moved)
-                else:
-                    moved = self.cp.new_constant(0)
-                    self.gone[pod.key] = lost
-                self.moved[pod.key] = moved
+                self.moved[pod.key] = moved = self.cp.new_bool_var(f"moved[{pod.key}]")
+                self.cp.add_at_most_one(lost, moved)
+                self.gone[pod.key] = lost + moved
+                self._collect_move(unit, pod, node, moved)
 
     def _collect_move(self, unit: EvictionUnit, pod: Pod, node: int, moved: cp_model.IntVar) -> None:
         scopes = unit.group.root.scopes_of(pod.subgroup or "default")
