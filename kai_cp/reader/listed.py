@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -32,6 +32,10 @@ class ListedObjects(Mapping[Identity, Json]):
 
     def __iter__(self) -> Iterator[Identity]:
         return iter(self._items)
+
+    def keys(self) -> KeysView[Identity]:
+        """Those of a dict: set operations on the keys of a mapping in Python visit them one by one."""
+        return self._items.keys()
 
     def __getitem__(self, identity: Identity) -> Json:
         found: Json = parsed(self._items[identity])
