@@ -4,10 +4,13 @@ hold.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import reaches, selects
@@ -74,6 +77,20 @@ def _fault(volumes: _Volumes, claim: VolumeClaim, node: str) -> str:
     return "" if any(volumes.standing(claim, {node})) else _not_made(world, objects, claim, node)
 
 
+@dataclass(frozen=True, eq=False)
+class _Tail(Sequence[str]):
+    """Names of the volumes from one place of a list on; no copy, for claims may be of thousands of sizes."""
+
+    volumes: Sequence[Volume]
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.volumes) - self.first
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.volumes[self.first + at].name
+
+
 @dataclass
 class _Free:
     """The volumes of a class that no claim has. A volume that names nodes is asked about these only."""
@@ -81,8 +98,10 @@ class _Free:
     everywhere: list[Volume] = field(default_factory=list)
     named: dict[_Label | None, list[Volume]] = field(default_factory=dict)
     """By a value that its nodes have; None where it names none."""
-    alike: dict[Hashable, Sequence[str]] = field(default_factory=dict)
-    """Names of those of ``everywhere`` that suit, by what a claim asks for."""
+    by_size: dict[Hashable, list[Volume]] = field(default_factory=dict)
+    """Those of ``everywhere`` that suit if they are large enough, by what else a claim asks for."""
+    alike: dict[Hashable, _Tail] = field(default_factory=dict)
+    """Of one list in ``by_size``, those that are large enough; claims that ask for the same share it."""
 
     def add(self, volume: Volume) -> None:
         if volume.affinity is None:
@@ -94,9 +113,14 @@ class _Free:
                 self.named.setdefault(label, []).append(volume)
 
     def suiting(self, claim: VolumeClaim) -> Sequence[str]:
-        asks = claim.bytes, claim.modes, claim.block, claim.selector
-        if asks not in self.alike:
-            self.alike[asks] = [volume.name for volume in self.everywhere if _suits(volume, claim)]
+        other = claim.modes, claim.block, claim.selector
+        if other not in self.by_size:
+            fitting = (volume for volume in self.everywhere if _serves(volume, claim))
+            self.by_size[other] = sorted(fitting, key=attrgetter("bytes"))
+        if (asks := (claim.bytes, *other)) not in self.alike:
+            volumes = self.by_size[other]
+            first = bisect_left(volumes, claim.bytes, key=attrgetter("bytes"))
+            self.alike[asks] = _Tail(volumes, first)
         return self.alike[asks]
 
     def near(self, node: Node) -> Collection[Volume]:
@@ -139,9 +163,13 @@ class _Volumes:
 
 
 def _suits(volume: Volume, claim: VolumeClaim) -> bool:
+    return volume.bytes >= claim.bytes and _serves(volume, claim)
+
+
+def _serves(volume: Volume, claim: VolumeClaim) -> bool:
+    """Whether a volume suits a claim but for its size."""
     return (
-        volume.bytes >= claim.bytes
-        and volume.modes >= claim.modes
+        volume.modes >= claim.modes
         and volume.block == claim.block
         and (claim.selector is None or selects(claim.selector, volume.labels))
     )

@@ -272,6 +272,29 @@ def test_the_checker_gives_many_claims_a_volume_each(volumes: int, left_out: int
     assert faults == ["volumes: no volume is left that claim ns/c1499 can have on node n0"] * left_out
 
 
+def test_the_checker_reads_no_volume_again_for_a_claim_of_another_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each claim gets the one volume of its size; the last gets none."""
+    sizes, read = [*range(40, 0, -1), 40], list[object]()
+    users = [user(f"x{i:02}", f"c{i:02}") for i in range(len(sizes))]
+    claims = [pvc(f"c{i:02}", size=f"{size}Gi") for i, size in enumerate(sizes)]
+    for claim in claims:
+        claim["spec"]["selector"] = {}
+    standing = [pv(f"v{size}", size=f"{size}Gi") for size in sizes[:-1]]
+    binds = tuple(Decision("Bind", one.key, one.group, "n0", "allocate") for one in users)
+    world = PlannedCluster(cluster(users, claims, standing), Plan(binds), OptionalRules())
+
+    def counted(_: object, labels: object) -> bool:
+        read.append(labels)
+        return True
+
+    monkeypatch.setattr(check, "selects", counted)
+    faults = [str(fault) for fault in check.broken(world)]
+    assert faults == ["volumes: no volume is left that claim ns/c40 can have on node n0"]
+    assert len(read) == len(standing)
+
+
 @given(st.lists(st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=2), max_size=6))
 def test_a_claim_is_left_out_where_no_choice_of_volumes_serves_it_and_all_before(
     lists: list[list[list[str]]],
