@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.check.selectors import ByLabel, Thing, selects
+from kai_cp_models.check.selectors import ByLabel, Thing, had, needed, selects
 from kai_cp_models.pods import Pod, PodAffinityTerm, PodKey
 
 Terms = tuple[PodAffinityTerm, ...]
@@ -71,14 +71,14 @@ class _Selecting(Generic[Thing]):
     """Things by their required terms; a thing concerns a pod if all its terms select the pod."""
 
     def __init__(self, things: Iterable[tuple[Terms, Thing]]) -> None:
-        self._by_label = ByLabel((terms[0].selector, (terms, thing)) for terms, thing in things)
+        self._by_label = ByLabel((needed(terms[0].selector)[0], (terms, thing)) for terms, thing in things)
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Thing, ...]] = {}
 
     def selecting(self, pod: Pod) -> tuple[Thing, ...]:
         """The things that concern the pod; equal pods are computed once."""
         identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
         if identity not in self._known:
-            asked = self._by_label.asked(pod.labels)
+            asked = self._by_label.asked(had(pod.labels))
             self._known[identity] = tuple(thing for terms, thing in asked if _select(terms, pod))
         return self._known[identity]
 

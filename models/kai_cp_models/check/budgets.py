@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.check.selectors import ByLabel, selects
+from kai_cp_models.check.selectors import ByLabel, had, needed, selects
 from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 
@@ -54,12 +54,12 @@ def _covering(
     homes: dict[str, list[DisruptionBudget]] = {}
     for budget in budgets:
         homes.setdefault(budget.namespace, []).append(budget)
-    of = {name: ByLabel((budget.pods, budget) for budget in found) for name, found in homes.items()}
-    nothing = ByLabel[DisruptionBudget](())
-    return {
-        pod.key: [one for one in of.get(pod.key.namespace, nothing).asked(pod.labels) if covers(one, pod)]
-        for pod in pods
+    of = {
+        name: ByLabel((needed(budget.pods)[0], budget) for budget in found) for name, found in homes.items()
     }
+    nothing = ByLabel[DisruptionBudget](())
+    asked = ((pod, of.get(pod.key.namespace, nothing).asked(had(pod.labels))) for pod in pods)
+    return {pod.key: [one for one in found if covers(one, pod)] for pod, found in asked}
 
 
 def covers(budget: DisruptionBudget, pod: Pod) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Generic, TypeVar
 
 from kai_cp_models.pods import LabelSelector, NodeTerms, Requirement
 from kai_cp_models.snapshot import Node
 
 Thing = TypeVar("Thing")
+Label = tuple[str, ...]
+"""A key and a value; a key with any value; or nothing, which every object has."""
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -17,20 +20,33 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 class ByLabel(Generic[Thing]):
-    """Things by the values of a label that their selector names: most need not be asked about a pod."""
+    """Things by labels: those that a selector needs, to be asked with labels that an object has; or those
+    that an object has, to be asked with labels that a selector needs. Most are not asked about."""
 
-    def __init__(self, things: Iterable[tuple[LabelSelector | None, Thing]]) -> None:
-        self._things: dict[tuple[str, str] | None, list[Thing]] = {}
-        for selector, thing in things:
-            needs = selector.requirements if selector is not None else ()
-            named = next((need for need in needs if need.operator == "In"), None)
-            for label in [None] if named is None else {(named.key, value) for value in named.values}:
+    def __init__(self, things: Iterable[tuple[Iterable[Label], Thing]]) -> None:
+        self._things: dict[Label, list[Thing]] = {}
+        for labels, thing in things:
+            for label in labels:
                 self._things.setdefault(label, []).append(thing)
 
-    def asked(self, labels: Mapping[str, str]) -> Iterator[Thing]:
-        """Those whose selector may match the labels."""
-        for label in (None, *sorted(labels.items())):
-            yield from self._things.get(label, ())
+    def asked(self, labels: Iterable[Label]) -> Iterator[Thing]:
+        """Those whose selector may match, or that the selector may match."""
+        return chain.from_iterable(self._things.get(label, ()) for label in labels)
+
+
+def needed(selector: LabelSelector | None) -> list[list[Label]]:
+    """For each label that the selector needs, what it may be, those with named values first: an object that
+    it matches has one of each."""
+    needs = selector.requirements if selector is not None else ()
+    values = ((need.key, sorted(set(need.values))) for need in needs if need.operator == "In")
+    found: list[list[Label]] = [[(key, one) for one in ones] for key, ones in values]
+    found += [[(need.key,)] for need in needs if need.operator == "Exists"]
+    return found or [[()]]
+
+
+def had(labels: Mapping[str, str]) -> list[Label]:
+    """What ``needed`` may name of an object with these labels."""
+    return [(), *((key,) for key in sorted(labels)), *sorted(labels.items())]
 
 
 def reaches(terms: NodeTerms | None, node: Node) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.check.selectors import reaches, selects
-from kai_cp_models.pods import Pod, PodKey, PodStatus
+from kai_cp_models.check.selectors import ByLabel, had, needed, reaches, selects
+from kai_cp_models.pods import LabelSelector, Pod, PodKey, PodStatus
 from kai_cp_models.records.storage import (
     STATIC_ONLY,
     STORAGE,
@@ -24,9 +24,6 @@ from kai_cp_models.records.storage import (
     VolumeClaim,
 )
 from kai_cp_models.snapshot import Node
-
-_Label = tuple[bool, str, str]
-"""A value that a node has: whether it is a field, or a label; its name; the value."""
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
@@ -91,43 +88,36 @@ class _Tail(Sequence[str]):
         return self.volumes[self.first + at].name
 
 
-@dataclass
 class _Free:
     """The volumes of a class that no claim has. A volume that names nodes is asked about these only."""
 
-    everywhere: list[Volume] = field(default_factory=list)
-    named: dict[_Label | None, list[Volume]] = field(default_factory=dict)
-    """By a value that its nodes have; None where it names none."""
-    by_size: dict[Hashable, list[Volume]] = field(default_factory=dict)
-    """Those of ``everywhere`` that suit if they are large enough, by what else a claim asks for."""
-    alike: dict[Hashable, _Tail] = field(default_factory=dict)
-    """Of one list in ``by_size``, those that are large enough; claims that ask for the same share it."""
-
-    def add(self, volume: Volume) -> None:
-        if volume.affinity is None:
-            self.everywhere.append(volume)
-        for term in volume.affinity or ():
-            need = next((need for need in term if need.operator == "In"), None)
-            labels = [None] if need is None else [(need.field, need.key, value) for value in need.values]
-            for label in labels:
-                self.named.setdefault(label, []).append(volume)
+    def __init__(self, volumes: Collection[Volume]) -> None:
+        everywhere = (volume for volume in volumes if volume.affinity is None)
+        self._everywhere = ByLabel((had(volume.labels), volume) for volume in everywhere)
+        terms = ((term, volume) for volume in volumes for term in volume.affinity or ())
+        self._named = ByLabel((needed(LabelSelector(term))[0], volume) for term, volume in terms)
+        self._by_size: dict[Hashable, list[Volume]] = {}
+        """Those that all nodes reach and that suit if large enough, by what else a claim asks for."""
+        self._alike: dict[Hashable, _Tail] = {}
+        """Of one list in ``_by_size``, those that are large enough; claims that ask for the same share it."""
 
     def suiting(self, claim: VolumeClaim) -> Sequence[str]:
         other = claim.modes, claim.block, claim.selector
-        if other not in self.by_size:
-            fitting = (volume for volume in self.everywhere if _serves(volume, claim))
-            self.by_size[other] = sorted(fitting, key=attrgetter("bytes"))
-        if (asks := (claim.bytes, *other)) not in self.alike:
-            volumes = self.by_size[other]
+        if other not in self._by_size:
+            # Many volumes may have a label that the selector names first.
+            asked = min((list(self._everywhere.asked(one)) for one in needed(claim.selector)), key=len)
+            fitting = (volume for volume in asked if _serves(volume, claim))
+            self._by_size[other] = sorted(fitting, key=attrgetter("bytes"))
+        if (asks := (claim.bytes, *other)) not in self._alike:
+            volumes = self._by_size[other]
             first = bisect_left(volumes, claim.bytes, key=attrgetter("bytes"))
-            self.alike[asks] = _Tail(volumes, first)
-        return self.alike[asks]
+            self._alike[asks] = _Tail(volumes, first)
+        return self._alike[asks]
 
     def near(self, node: Node) -> Collection[Volume]:
         """Those that may be within reach of a node, of which they name a value."""
-        labels = ((False, *item) for item in node.labels.items())
-        found = (self.named.get(one, ()) for one in (None, (True, "metadata.name", node.name), *labels))
-        return {volume.name: volume for volume in chain.from_iterable(found)}.values()
+        found = self._named.asked((*had(node.labels), *had({"metadata.name": node.name})))
+        return {volume.name: volume for volume in found}.values()
 
 
 @dataclass
@@ -139,12 +129,13 @@ class _Volumes:
 
     def __post_init__(self) -> None:
         self._kept: dict[PodKey, list[Volume]] = {}
-        self._free: dict[str, _Free] = {}
+        free: dict[str, list[Volume]] = {}
         for volume in self.objects.volumes.values():
             if volume.claim is not None:
                 self._kept.setdefault(volume.claim, []).append(volume)
             elif volume.usable:
-                self._free.setdefault(volume.storage_class, _Free()).add(volume)
+                free.setdefault(volume.storage_class, []).append(volume)
+        self._free = {name: _Free(volumes) for name, volumes in free.items()}
 
     def standing(self, claim: VolumeClaim, nodes: Collection[str]) -> Sequence[Sequence[str]]:
         """Those for a claim that all nodes reach, in lists that claims share; only those kept for it, if

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain, product
 from typing import Any
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from kai_cp_models.check import storage as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.selectors import selects
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import Pod, PodKey, PodStatus
+from kai_cp_models.pods import LabelSelector, Pod, PodKey, PodStatus
 from kai_cp_models.rules.stateful import storage
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
@@ -293,6 +295,33 @@ def test_the_checker_reads_no_volume_again_for_a_claim_of_another_size(
     faults = [str(fault) for fault in check.broken(world)]
     assert faults == ["volumes: no volume is left that claim ns/c40 can have on node n0"]
     assert len(read) == len(standing)
+
+
+def test_the_checker_asks_a_selector_about_the_volumes_with_its_rarest_label_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last claim's selector names no label: it is asked about all volumes, and gets none."""
+    users = [user(f"x{i}", f"c{i}") for i in range(9)]
+    claims = [pvc(f"c{i}") for i in range(9)]
+    for i, claim in enumerate(claims):
+        by_value, by_key = {"matchLabels": {"all": "", "a": f"{i}"}}, [{"key": f"b{i}", "operator": "Exists"}]
+        claim["spec"]["selector"] = by_value if i % 2 else {"matchExpressions": by_key}
+    claims[8]["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}
+    standing = [pv(f"v{i}") for i in range(8)]
+    for i, volume in enumerate(standing):
+        volume["metadata"]["labels"] = {"all": "", "a": f"{i}", f"b{i}": ""}
+    binds = tuple(Decision("Bind", one.key, one.group, "n0", "allocate") for one in users)
+    world = PlannedCluster(cluster(users, claims, standing), Plan(binds), OptionalRules())
+    asked = list[bool]()
+
+    def counted(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+        asked.append(selects(selector, labels))
+        return asked[-1]
+
+    monkeypatch.setattr(check, "selects", counted)
+    faults = [str(fault) for fault in check.broken(world)]
+    assert faults == ["volumes: no volume is left that claim ns/c8 can have on node n0"]
+    assert asked == [True] * (8 + 8)
 
 
 @given(st.lists(st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=2), max_size=6))
