@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
@@ -86,6 +86,9 @@ class _Tail(Sequence[str]):
 
     def __getitem__(self, at: Any) -> Any:
         return self.volumes[self.first + at].name
+
+    def __iter__(self) -> Iterator[str]:
+        return map(attrgetter("name"), islice(self.volumes, self.first, None))
 
 
 class _Free:
