@@ -13,7 +13,7 @@ from kai_cp_models import engine
 from kai_cp_models.check import Violation, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan, Reservation
-from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.records.notes import Failures
 from kai_cp_models.reservations import keeping, making, mending
 from kai_cp_models.reservations.prepare import prepare
@@ -674,6 +674,23 @@ def test_a_holder_that_cannot_begin_before_its_promise_keeps_it(caplog: pytest.L
     plan = solved(cluster(nodes=(node("n1"),), **members))
     assert caplog.messages == []
     assert holds(plan)["hero"] == ("kept", 50.0, ["n1"])
+
+
+def test_a_holder_stays_within_its_limit_beside_a_pod_stuck_in_releasing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The limit is 8 GPUs, and the stuck pod s-0 counts 4 of them for as long as it is there (3.7)."""
+    members = world(
+        runs("s", "n1", 4),
+        waits("hero", 1, 8, "1h", reserve=True, waited=60, stored=stored(0, {"n2": 8})),
+    )
+    members["pods"] = [
+        replace(one, status=PodStatus.STUCK_IN_RELEASING) if one.key.name == "s-0" else one
+        for one in members["pods"]
+    ]
+    plan = solved(cluster(nodes=TWO, queues=[queue("q", limit=gpu_bound(8))], **members))
+    assert caplog.messages == []
+    assert (placed(plan), reasons(plan)["hero"]) == (set(), "OverLimit")
 
 
 def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) -> None:

@@ -125,7 +125,8 @@ class Loads:
         line = book.line(one.group.queue)
         known = self.at(start)
         total = {q: list(known.held[q]) for q in line}
-        strict = {q: list(known.firm[q]) for q in line}
+        bounded, firm = known.bound_by(line), known.bound_by(line, firm=True)
+        strict = {q: list(firm[q]) for q in line}
         sharing: set[int] = set()
         promised: set[int] = set()
         for load in loads:
@@ -142,8 +143,9 @@ class Loads:
                     strict[q] = [a + b for a, b in zip(strict[q], load.cost, strict=True)]
         for q in line:
             for r in (r for r, amount in enumerate(one.cost) if amount):
-                if _over(book.limit[q][r], total[q][r]):
-                    return self._beyond("limit", q, r, book.limit[q][r], total[q][r])
+                used = total[q][r] + bounded[q][r] - known.held[q][r]
+                if _over(book.limit[q][r], used):
+                    return self._beyond("limit", q, r, book.limit[q][r], used)
                 counts = not one.group.preemptible and (q in promised or not one.checked)
                 if counts and _over(book.firm_quota[q][r], strict[q][r]):
                     return self._beyond("quota", q, r, book.firm_quota[q][r], strict[q][r])
