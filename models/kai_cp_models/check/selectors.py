@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from kai_cp_models.pods import LabelSelector, NodeTerms, Requirement
 from kai_cp_models.snapshot import Node
@@ -32,6 +35,30 @@ class ByLabel(Generic[Thing]):
     def asked(self, labels: Iterable[Label]) -> Iterator[Thing]:
         """Those whose selector may match, or that the selector may match."""
         return chain.from_iterable(self._things.get(label, ()) for label in labels)
+
+
+class ObjectLabels:
+    """The labels of many objects. A selector is told of by where its labels stand, not asked about each."""
+
+    def __init__(self, objects: Sequence[Mapping[str, str]]) -> None:
+        places: dict[Label, list[int]] = {}
+        for at, labels in enumerate(objects):
+            for label in chain(zip(labels), labels.items()):
+                places.setdefault(label, []).append(at)
+        self._places = {label: np.array(found) for label, found in places.items()}
+        self._count = len(objects)
+
+    def selected(self, selector: LabelSelector) -> npt.NDArray[np.bool_]:
+        """Of each object, whether the selector matches it, as ``selects`` says."""
+        selected = np.ones(self._count, np.bool_)
+        for need in selector.requirements:
+            by_value = need.operator in ("In", "NotIn")
+            having = np.zeros(self._count, np.bool_)
+            for label in {(need.key, value) for value in need.values} if by_value else ((need.key,),):
+                if label in self._places:
+                    having[self._places[label]] = True
+            selected &= having == (need.operator in ("In", "Exists"))
+        return selected
 
 
 def needed(selector: LabelSelector | None) -> list[list[Label]]:

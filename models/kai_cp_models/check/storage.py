@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import cached_property
+from itertools import chain, compress, count
 from operator import attrgetter
-from typing import Any
+
+import numpy as np
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.check.selectors import ByLabel, had, needed, reaches, selects
+from kai_cp_models.check.selectors import ByLabel, Label, ObjectLabels, had, needed, reaches, selects
 from kai_cp_models.pods import LabelSelector, Pod, PodKey, PodStatus
 from kai_cp_models.records.storage import (
     STATIC_ONLY,
@@ -23,7 +25,6 @@ from kai_cp_models.records.storage import (
     Volume,
     VolumeClaim,
 )
-from kai_cp_models.snapshot import Node
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
@@ -75,52 +76,52 @@ def _fault(volumes: _Volumes, claim: VolumeClaim, node: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tail(Sequence[str]):
-    """Names of the volumes from one place of a list on; no copy, for claims may be of thousands of sizes."""
+class _Suiting:
+    """Names of the volumes that suit, from one place of a list on; no copy, for claims may ask for thousands
+    of sizes."""
 
-    volumes: Sequence[Volume]
+    names: Sequence[str]
     first: int
+    suits: memoryview
+    """Of each from there on, whether it does; the last does."""
 
-    def __len__(self) -> int:
-        return len(self.volumes) - self.first
-
-    def __getitem__(self, at: Any) -> Any:
-        return self.volumes[self.first + at].name
+    def __bool__(self) -> bool:
+        return len(self.suits) > 0
 
     def __iter__(self) -> Iterator[str]:
-        return map(attrgetter("name"), islice(self.volumes, self.first, None))
+        return map(self.names.__getitem__, compress(count(self.first), self.suits))
 
 
-class _Free:
-    """The volumes of a class that no claim has. A volume that names nodes is asked about these only."""
+class _Alike:
+    """Volumes that no claim has and that differ in size and labels alone."""
 
-    def __init__(self, volumes: Collection[Volume]) -> None:
-        everywhere = (volume for volume in volumes if volume.affinity is None)
-        self._everywhere = ByLabel((had(volume.labels), volume) for volume in everywhere)
-        terms = ((term, volume) for volume in volumes for term in volume.affinity or ())
-        self._named = ByLabel((needed(LabelSelector(term))[0], volume) for term, volume in terms)
-        self._by_size: dict[Hashable, list[Volume]] = {}
-        """Those that all nodes reach and that suit if large enough, by what else a claim asks for."""
-        self._alike: dict[Hashable, _Tail] = {}
-        """Of one list in ``_by_size``, those that are large enough; claims that ask for the same share it."""
+    def __init__(self, volumes: Iterable[Volume]) -> None:
+        self.one, *_ = self._by_size = sorted(volumes, key=attrgetter("bytes"))
+        self._names = [volume.name for volume in self._by_size]
+        self._selected: dict[LabelSelector | None, _Suiting] = {}
+        self._suiting: dict[tuple[int, LabelSelector | None], _Suiting] = {}
+        """Those that are large enough and selected; claims that ask for the same share them."""
 
-    def suiting(self, claim: VolumeClaim) -> Sequence[str]:
-        other = claim.modes, claim.block, claim.selector
-        if other not in self._by_size:
-            # Many volumes may have a label that the selector names first.
-            asked = min((list(self._everywhere.asked(one)) for one in needed(claim.selector)), key=len)
-            fitting = (volume for volume in asked if _serves(volume, claim))
-            self._by_size[other] = sorted(fitting, key=attrgetter("bytes"))
-        if (asks := (claim.bytes, *other)) not in self._alike:
-            volumes = self._by_size[other]
-            first = bisect_left(volumes, claim.bytes, key=attrgetter("bytes"))
-            self._alike[asks] = _Tail(volumes, first)
-        return self._alike[asks]
+    @cached_property
+    def _labels(self) -> ObjectLabels:
+        return ObjectLabels([volume.labels for volume in self._by_size])
 
-    def near(self, node: Node) -> Collection[Volume]:
-        """Those that may be within reach of a node, of which they name a value."""
-        found = self._named.asked((*had(node.labels), *had({"metadata.name": node.name})))
-        return {volume.name: volume for volume in found}.values()
+    def suiting(self, claim: VolumeClaim) -> _Suiting:
+        if (asks := (claim.bytes, claim.selector)) not in self._suiting:
+            some = self._of(claim.selector)
+            large = bisect_left(self._by_size, claim.bytes, key=attrgetter("bytes"))
+            first = max(some.first, large)
+            self._suiting[asks] = _Suiting(self._names, first, some.suits[first - some.first :])
+        return self._suiting[asks]
+
+    def _of(self, selector: LabelSelector | None) -> _Suiting:
+        if selector not in self._selected:
+            selected = self._labels.selected(selector or LabelSelector(()))
+            at = np.flatnonzero(selected)
+            first, end = (int(at[0]), int(at[-1]) + 1) if at.size else (0, 0)
+            suits = memoryview(selected[first:end].tobytes())
+            self._selected[selector] = _Suiting(self._names, first, suits)
+        return self._selected[selector]
 
 
 @dataclass
@@ -132,41 +133,45 @@ class _Volumes:
 
     def __post_init__(self) -> None:
         self._kept: dict[PodKey, list[Volume]] = {}
-        free: dict[str, list[Volume]] = {}
+        free: dict[str, dict[object, list[Volume]]] = {}
         for volume in self.objects.volumes.values():
             if volume.claim is not None:
                 self._kept.setdefault(volume.claim, []).append(volume)
             elif volume.usable:
-                free.setdefault(volume.storage_class, []).append(volume)
-        self._free = {name: _Free(volumes) for name, volumes in free.items()}
+                like = volume.affinity, volume.modes, volume.block
+                free.setdefault(volume.storage_class, {}).setdefault(like, []).append(volume)
+        self._free = {
+            name: ByLabel((_near(alike.one), alike) for alike in map(_Alike, groups.values()))
+            for name, groups in free.items()
+        }
 
-    def standing(self, claim: VolumeClaim, nodes: Collection[str]) -> Sequence[Sequence[str]]:
+    def standing(self, claim: VolumeClaim, nodes: Collection[str]) -> Sequence[Iterable[str]]:
         """Those for a claim that all nodes reach, in lists that claims share; only those kept for it, if
         any."""
         kept = self._kept.get(claim.key)
         if kept is not None:
             return ([volume.name for volume in kept if volume.usable and self._reached(volume, nodes)],)
-        free = self._free.get(claim.storage_class)
-        if free is None:
+        if claim.storage_class not in self._free:
             return ()
-        near = free.near(self.world.node(min(nodes)))
-        return free.suiting(claim), [v.name for v in near if self._reached(v, nodes) and _suits(v, claim)]
+        node = self.world.node(min(nodes))
+        near = self._free[claim.storage_class].asked((*had(node.labels), *had({"metadata.name": node.name})))
+        return [
+            alike.suiting(claim)
+            for alike in dict.fromkeys(near)
+            if alike.one.modes >= claim.modes
+            and alike.one.block == claim.block
+            and self._reached(alike.one, nodes)
+        ]
 
     def _reached(self, volume: Volume, nodes: Collection[str]) -> bool:
         return all(reaches(volume.affinity, self.world.node(node)) for node in nodes)
 
 
-def _suits(volume: Volume, claim: VolumeClaim) -> bool:
-    return volume.bytes >= claim.bytes and _serves(volume, claim)
-
-
-def _serves(volume: Volume, claim: VolumeClaim) -> bool:
-    """Whether a volume suits a claim but for its size."""
-    return (
-        volume.modes >= claim.modes
-        and volume.block == claim.block
-        and (claim.selector is None or selects(claim.selector, volume.labels))
-    )
+def _near(volume: Volume) -> Iterable[Label]:
+    """Labels of which a node that reaches the volume has one."""
+    if volume.affinity is None:
+        return ((),)
+    return chain.from_iterable(needed(LabelSelector(term))[0] for term in volume.affinity)
 
 
 def _not_made(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> str:
@@ -209,7 +214,7 @@ def _given(volumes: _Volumes) -> Iterator[Violation]:
     for pod, at in (*first, *coming):
         for claim in _claims(objects, pod) if at in world.snapshot.node_index else ():
             users.setdefault(claim.key, set()).add(str(at))
-    options: dict[PodKey, Sequence[Sequence[str]]] = {}
+    options: dict[PodKey, Sequence[Iterable[str]]] = {}
     for key, nodes in users.items():
         claim = objects.claims[key]
         if not claim.volume and any(_fault(volumes, claim, node) for node in nodes):
@@ -223,15 +228,16 @@ def _given(volumes: _Volumes) -> Iterator[Violation]:
             yield Violation("volumes", words, pods=pods)
 
 
-def left_out(options: Mapping[PodKey, Sequence[Sequence[str]]]) -> Iterator[PodKey]:
+def left_out(options: Mapping[PodKey, Sequence[Iterable[str]]]) -> Iterator[PodKey]:
     """The claims that get no volume of their own, whatever the earlier ones get (a matching that is grown by
     shortest paths); ``options``: for each, lists of volumes."""
     holders, held = dict[str, PodKey](), dict[PodKey, str]()
-    begins: dict[int, int] = {}
-    """Of each list, how many of its first volumes are held; a volume that is held stays so."""
+    rest: dict[int, Iterator[str]] = {}
+    """Of each list, what follows its first volumes that are held; a volume that is held stays so."""
     for key, lists in options.items():
         wanted: dict[str, PodKey] = {}
-        free = next(filter(None, (_next(some, begins, holders) for some in lists)), "")
+        unread = chain.from_iterable(rest.setdefault(id(some), iter(some)) for some in lists)
+        free = next((name for name in unread if name not in holders), "")
         asking = deque([] if free else [key])
         while asking and not free:
             one = asking.popleft()
@@ -248,15 +254,6 @@ def left_out(options: Mapping[PodKey, Sequence[Sequence[str]]]) -> Iterator[PodK
         while free:
             one = wanted.get(free, key)
             holders[free], held[one], free = one, free, held.get(one, "")
-
-
-def _next(names: Sequence[str], begins: dict[int, int], holders: Mapping[str, PodKey]) -> str:
-    """The first volume of a list that no claim holds; "" if there is none."""
-    at = begins.get(id(names), 0)
-    while at < len(names) and names[at] in holders:
-        at += 1
-    begins[id(names)] = at
-    return names[at] if at < len(names) else ""
 
 
 def _options(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, product
 from typing import Any
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kai_cp_models.check import storage as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.check.selectors import selects
+from kai_cp_models.check.selectors import ObjectLabels, reaches, selects
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import LabelSelector, Pod, PodKey, PodStatus
+from kai_cp_models.pods import LabelSelector, Pod, PodKey, PodStatus, Requirement
 from kai_cp_models.rules.stateful import storage
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
@@ -274,54 +274,79 @@ def test_the_checker_gives_many_claims_a_volume_each(volumes: int, left_out: int
     assert faults == ["volumes: no volume is left that claim ns/c1499 can have on node n0"] * left_out
 
 
+def many_to_one_node(claims: list[Raw], standing: list[Raw]) -> list[str]:
+    """What the checker says when a pod for each claim is bound to n0."""
+    users = [user(f"x{claim['metadata']['name']}", claim["metadata"]["name"]) for claim in claims]
+    binds = tuple(Decision("Bind", one.key, one.group, "n0", "allocate") for one in users)
+    world = PlannedCluster(cluster(users, claims, standing), Plan(binds), OptionalRules())
+    return [str(fault) for fault in check.broken(world)]
+
+
 def test_the_checker_reads_no_volume_again_for_a_claim_of_another_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each claim gets the one volume of its size; the last gets none."""
-    sizes, read = [*range(40, 0, -1), 40], list[object]()
-    users = [user(f"x{i:02}", f"c{i:02}") for i in range(len(sizes))]
+    sizes, read, selected = [*range(40, 0, -1), 40], list[object](), ObjectLabels.selected
     claims = [pvc(f"c{i:02}", size=f"{size}Gi") for i, size in enumerate(sizes)]
     for claim in claims:
         claim["spec"]["selector"] = {}
     standing = [pv(f"v{size}", size=f"{size}Gi") for size in sizes[:-1]]
-    binds = tuple(Decision("Bind", one.key, one.group, "n0", "allocate") for one in users)
-    world = PlannedCluster(cluster(users, claims, standing), Plan(binds), OptionalRules())
 
-    def counted(_: object, labels: object) -> bool:
-        read.append(labels)
-        return True
+    def counted(labels: ObjectLabels, selector: LabelSelector) -> Any:
+        read.append(selector)
+        return selected(labels, selector)
 
-    monkeypatch.setattr(check, "selects", counted)
-    faults = [str(fault) for fault in check.broken(world)]
-    assert faults == ["volumes: no volume is left that claim ns/c40 can have on node n0"]
-    assert len(read) == len(standing)
+    monkeypatch.setattr(ObjectLabels, "selected", counted)
+    assert many_to_one_node(claims, standing) == [
+        "volumes: no volume is left that claim ns/c40 can have on node n0"
+    ]
+    assert read == [LabelSelector(())]
 
 
-def test_the_checker_asks_a_selector_about_the_volumes_with_its_rarest_label_alone(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("nodes", [None, selector("zone", "a")], ids=["every node", "nodes of a zone"])
+def test_the_checker_asks_no_selector_and_no_node_about_each_volume(
+    monkeypatch: pytest.MonkeyPatch, nodes: Raw | None
 ) -> None:
-    """The last claim's selector names no label: it is asked about all volumes, and gets none."""
-    users = [user(f"x{i}", f"c{i}") for i in range(9)]
-    claims = [pvc(f"c{i}") for i in range(9)]
-    for i, claim in enumerate(claims):
-        by_value, by_key = {"matchLabels": {"all": "", "a": f"{i}"}}, [{"key": f"b{i}", "operator": "Exists"}]
-        claim["spec"]["selector"] = by_value if i % 2 else {"matchExpressions": by_key}
-    claims[8]["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}
-    standing = [pv(f"v{i}") for i in range(8)]
+    """The selectors name a value, a key, or what they exclude; the last excludes all volumes."""
+    claims, standing = [pvc(f"c{i}") for i in range(31)], [pv(f"v{i}", nodes=nodes) for i in range(30)]
     for i, volume in enumerate(standing):
         volume["metadata"]["labels"] = {"all": "", "a": f"{i}", f"b{i}": ""}
-    binds = tuple(Decision("Bind", one.key, one.group, "n0", "allocate") for one in users)
-    world = PlannedCluster(cluster(users, claims, standing), Plan(binds), OptionalRules())
-    asked = list[bool]()
+    for i, claim in enumerate(claims):
+        by_value, by_key = {"key": "a", "operator": "In", "values": [f"{i}"]}, {"key": f"b{i}"}
+        other = {"key": "a", "operator": "NotIn", "values": [f"{i}", f"x{i}"]}
+        needs = [by_value, by_key | {"operator": "Exists"}, other]
+        claim["spec"]["selector"] = {"matchLabels": {"all": ""}, "matchExpressions": [needs[i % 3]]}
+    claims[-1]["spec"]["selector"] = {"matchExpressions": [{"key": "all", "operator": "DoesNotExist"}]}
+    asked = list[object]()
 
-    def counted(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-        asked.append(selects(selector, labels))
-        return asked[-1]
+    def counted(question: Callable[..., bool]) -> Callable[..., bool]:
+        return lambda *about: asked.append(about) or question(*about)  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr(check, "selects", counted)
-    faults = [str(fault) for fault in check.broken(world)]
-    assert faults == ["volumes: no volume is left that claim ns/c8 can have on node n0"]
-    assert asked == [True] * (8 + 8)
+    for question in (selects, reaches):
+        monkeypatch.setattr(check, question.__name__, counted(question))
+    (fault,) = many_to_one_node(claims, standing)
+    assert "claim ns/c30" in fault
+    # What the volumes have in common, three times for each claim.
+    assert len(asked) <= 3 * len(claims)
+
+
+VALUES = st.sampled_from("xyz")
+NEEDS = st.builds(
+    Requirement,
+    st.sampled_from("abc"),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(VALUES, max_size=2).map(tuple),
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), max_size=5),
+    st.lists(NEEDS, max_size=3).map(lambda needs: LabelSelector(tuple(needs))),
+)
+def test_labels_of_many_objects_are_selected_as_those_of_each(
+    objects: list[dict[str, str]], chosen: LabelSelector
+) -> None:
+    assert ObjectLabels(objects).selected(chosen).tolist() == [selects(chosen, labels) for labels in objects]
 
 
 @given(st.lists(st.lists(st.lists(st.sampled_from("abcdef"), unique=True), max_size=2), max_size=6))
