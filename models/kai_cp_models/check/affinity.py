@@ -71,7 +71,7 @@ class _Selecting(Generic[Thing]):
     """Things by their required terms; a thing concerns a pod if all its terms select the pod."""
 
     def __init__(self, things: Iterable[tuple[Terms, Thing]]) -> None:
-        self._by_label = ByLabel((needed(terms[0].selector)[0], (terms, thing)) for terms, thing in things)
+        self._by_label = ByLabel((needed(terms[0].selector), (terms, thing)) for terms, thing in things)
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Thing, ...]] = {}
 
     def selecting(self, pod: Pod) -> tuple[Thing, ...]:

@@ -54,9 +54,7 @@ def _covering(
     homes: dict[str, list[DisruptionBudget]] = {}
     for budget in budgets:
         homes.setdefault(budget.namespace, []).append(budget)
-    of = {
-        name: ByLabel((needed(budget.pods)[0], budget) for budget in found) for name, found in homes.items()
-    }
+    of = {name: ByLabel((needed(budget.pods), budget) for budget in found) for name, found in homes.items()}
     nothing = ByLabel[DisruptionBudget](())
     asked = ((pod, of.get(pod.key.namespace, nothing).asked(had(pod.labels))) for pod in pods)
     return {pod.key: [one for one in found if covers(one, pod)] for pod, found in asked}

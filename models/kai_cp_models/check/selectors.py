@@ -23,8 +23,7 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 class ByLabel(Generic[Thing]):
-    """Things by labels: those that a selector needs, to be asked with labels that an object has; or those
-    that an object has, to be asked with labels that a selector needs. Most are not asked about."""
+    """Things by labels that their selector needs: most need not be asked about an object."""
 
     def __init__(self, things: Iterable[tuple[Iterable[Label], Thing]]) -> None:
         self._things: dict[Label, list[Thing]] = {}
@@ -33,7 +32,7 @@ class ByLabel(Generic[Thing]):
                 self._things.setdefault(label, []).append(thing)
 
     def asked(self, labels: Iterable[Label]) -> Iterator[Thing]:
-        """Those whose selector may match, or that the selector may match."""
+        """Those whose selector may match an object with these labels, see ``had``."""
         return chain.from_iterable(self._things.get(label, ()) for label in labels)
 
 
@@ -61,14 +60,13 @@ class ObjectLabels:
         return selected
 
 
-def needed(selector: LabelSelector | None) -> list[list[Label]]:
-    """For each label that the selector needs, what it may be, those with named values first: an object that
-    it matches has one of each."""
+def needed(selector: LabelSelector | None) -> list[Label]:
+    """Labels of which every object that the selector matches has one, with named values if it names some."""
     needs = selector.requirements if selector is not None else ()
-    values = ((need.key, sorted(set(need.values))) for need in needs if need.operator == "In")
-    found: list[list[Label]] = [[(key, one) for one in ones] for key, ones in values]
-    found += [[(need.key,)] for need in needs if need.operator == "Exists"]
-    return found or [[()]]
+    for need in needs:
+        if need.operator == "In":
+            return [(need.key, value) for value in sorted(set(need.values))]
+    return next(([(need.key,)] for need in needs if need.operator == "Exists"), [()])
 
 
 def had(labels: Mapping[str, str]) -> list[Label]:

@@ -171,7 +171,7 @@ def _near(volume: Volume) -> Iterable[Label]:
     """Labels of which a node that reaches the volume has one."""
     if volume.affinity is None:
         return ((),)
-    return chain.from_iterable(needed(LabelSelector(term))[0] for term in volume.affinity)
+    return chain.from_iterable(needed(LabelSelector(term)) for term in volume.affinity)
 
 
 def _not_made(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, node: str) -> str:

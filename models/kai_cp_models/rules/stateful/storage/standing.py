@@ -61,15 +61,16 @@ class _Labelled:
         return found
 
     def _having(self, need: Requirement) -> Mask:
+        if need in self._known:
+            return self._known[need]
         here, without = self._values.get(need.key, {}), holds(need, None)
+        found = np.full(len(self._labels), without)
+        # Where values are named, a label may have one for each volume.
         named = need.operator in ("In", "NotIn")
-        if (found := self._known.get(need)) is None:
-            found = np.full(len(self._labels), without)
-            # Where values are named, a label may have one for each volume.
-            values = need.values if named else [one for one in here if holds(need, one) != without]
-            found[[i for value in values for i in here.get(value, ())]] = not without
-            if not named:
-                self._known[need] = found
+        values = need.values if named else [value for value in here if holds(need, value) != without]
+        found[[i for value in values for i in here.get(value, ())]] = not without
+        if not named:
+            self._known[need] = found
         return found
 
 
