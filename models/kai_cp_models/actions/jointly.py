@@ -261,7 +261,8 @@ class _Search:
         found = simulate(base, units, answer, line, lost_to=lost_to, allowed=allowed)
         if found.ledger is None:
             return found
-        beyond = not self.run.stay.isdisjoint(self.run.taken(found.ledger)) or (
+        stay = self.run.stay
+        beyond = (stay and not stay.isdisjoint(self.run.taken(found.ledger))) or (
             self.run.policy.by_share and overreaching(base, answer.asks, found.ledger, owners) is not None
         )
         return replace(found, ledger=None) if beyond else found
